@@ -1,0 +1,78 @@
+# Every target does its own set-up: Python 3.11 or newer with its venv module, and make, are all it needs.
+# Only relative paths: the folder of the clone may have spaces in its name.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+# Remedies, each one line.
+NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
+OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`
+NO_VENV = $(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)
+
+# True, as text, where the shell command succeeds.
+succeeds = $(shell $(1) >/dev/null 2>&1 && echo yes)
+
+# The environment names the folder it was made in: a clone that was moved or copied gets a new one, and so does
+# one whose Python is gone.
+ifneq ($(shell cat $(STAMP) 2>/dev/null && $(RUN) -c '' 2>&1),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.NOTPARALLEL:
+.PHONY: help venv lint test test-processes cases-full demo constraints clean
+.DEFAULT_GOAL := help
+
+help: ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
+		printf 'make %-16s %s\n' "$$name" "$$text"; done
+
+venv: $(STAMP) ## Make the virtual environment, if pyproject.toml or constraints.txt changed.
+	@:
+
+$(STAMP): pyproject.toml constraints.txt
+	$(if $(call succeeds,command -v $(PYTHON)),,$(error $(NO_PYTHON)))
+	$(if $(call succeeds,$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'),,$(error $(OLD_PYTHON)))
+	$(if $(call succeeds,$(PYTHON) -c 'import ensurepip, venv'),,$(error $(NO_VENV)))
+	@echo "== virtual environment: $(VENV), about a minute"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(RUN) -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]'
+	@printf '%s\n' "$(CURDIR)" > $(STAMP)
+
+lint: $(STAMP) ## Run ruff and mypy --strict.
+	@echo "== ruff"
+	@$(RUN) -m ruff check --quiet .
+	@echo "== mypy --strict"
+	@$(RUN) -m mypy --no-error-summary
+
+test: lint ## Run all checks and tests but the long ones with real processes; under 5 minutes.
+	@echo "== tests in virtual time"
+	@$(RUN) -m pytest -q -n 2 -m 'not processes and not whole_year and not bench'
+	@echo "== essential tests with real processes"
+	@$(RUN) -m pytest -q -m 'processes and essential and not whole_year and not bench'
+
+test-processes: $(STAMP) ## Run the other tests with real processes; under 8 minutes.
+	@echo "== tests with real processes"
+	@$(RUN) -m pytest -q -m 'processes and not essential and not whole_year and not bench'
+
+cases-full: $(STAMP) ## Run the tests of field faults unscaled and with all repeats; long.
+	@echo "== field faults, unscaled"
+	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not whole_year and not bench' \
+		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
+
+demo: $(STAMP) ## Run the demo: three hosts, one is killed, nothing is lost.
+	@$(RUN) -m processor_host.demo
+
+constraints: ## Resolve every dependency anew and write constraints.txt.
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) -m pip install -qq --disable-pip-version-check --no-input -e '.[dev]'
+	@sed -n '/^#/p' constraints.txt > $(VENV)/constraints.txt
+	@$(RUN) -m pip freeze --exclude-editable >> $(VENV)/constraints.txt
+	@cp $(VENV)/constraints.txt constraints.txt
+	@printf '%s\n' "$(CURDIR)" > $(STAMP)
+
+clean: ## Remove everything that make and the tools made.
+	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

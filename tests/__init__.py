@@ -1,0 +1,1 @@
+"""The tests: `tests.world` is the virtual world, `tests.processes` starts real processes."""
