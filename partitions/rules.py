@@ -1,0 +1,232 @@
+"""
+The rules of ownership, written once: what each verb needs and what it does (DESIGN section 4).
+
+`apply(item, verb)` is a pure function of the stored item (None where there is none) and the verb. The memory store
+is this function over a dict, the SQLite store runs it inside a write transaction, and the DynamoDB store says the same
+in condition and update expressions; one conformance suite holds them together.
+
+A refusal is a value that carries the stored item. Nothing here knows a clock: whether a session is dead is its
+observer's business (`partitions.liveness`), and the store only checks that the observer saw the latest beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+from partitions.items import ASKS_MAX, GroupItem, LeaseItem, SessionItem
+from partitions.positions import END
+from partitions.verbs import (
+    Acquire,
+    Adopt,
+    Applied,
+    Ask,
+    Beat,
+    Child,
+    Complete,
+    Create,
+    Delete,
+    Drain,
+    Fence,
+    Leave,
+    Pause,
+    Refused,
+    Register,
+    Release,
+    Result,
+    Resume,
+    SaveCheckpoint,
+    SetUp,
+    Verb,
+)
+
+__all__ = ["PAUSE_REASON", "apply", "born"]
+
+T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+
+PAUSE_REASON: Final = "paused_because"
+"""The field for people beside `paused`."""
+
+
+def apply(item: T | None, verb: Verb[T]) -> Result[T]:
+    """
+    Decide one verb on one stored item.
+
+    `Complete` decides the finished lease only; the store writes `born(child)` for every child that has no item, in the
+    same transaction.
+
+    Args:
+        item: What the store holds under the verb's key, or None.
+        verb: The write that was sent.
+
+    Returns:
+        `Applied` with what the store holds from now on (None: deleted), or `Refused` with what it holds.
+    """
+    rule: Callable[[Any, Any], Any] = _RULES[type(verb)]
+    result: Result[T] = rule(item, verb)
+    return result
+
+
+def born(child: Child) -> LeaseItem:
+    """Return the lease of a partition nobody has had yet: free, token 0."""
+    return LeaseItem(partition=child.partition, position=child.position, parents=child.parents)
+
+
+def _create(lease: LeaseItem | None, verb: Create) -> Result[LeaseItem]:
+    if lease is not None:
+        return Refused(current=lease)
+    return Applied(item=LeaseItem(partition=verb.partition, position=verb.position, parents=verb.parents))
+
+
+def _acquire(lease: LeaseItem | None, verb: Acquire) -> Result[LeaseItem]:
+    if (
+        lease is None
+        or lease.owner != verb.seen_owner
+        or lease.token != verb.seen_token
+        or lease.finished
+        or lease.paused
+    ):
+        return Refused(current=lease)
+    return Applied(
+        item=replace(lease, owner=verb.session_id, token=lease.token + 1, seq=0, last_host=verb.host_id)
+    )
+
+
+def _is_owner(lease: LeaseItem, verb: SaveCheckpoint | Release | Complete) -> bool:
+    return lease.owner == verb.owner and lease.token == verb.token
+
+
+def _save_checkpoint(lease: LeaseItem | None, verb: SaveCheckpoint) -> Result[LeaseItem]:
+    # The sequence number keeps a duplicate that is delivered late from moving the position back (rule 7).
+    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:
+        return Refused(current=lease)
+    weight = lease.weight if verb.weight is None else verb.weight
+    return Applied(item=replace(lease, position=verb.position, seq=verb.seq, weight=weight))
+
+
+def _release(lease: LeaseItem | None, verb: Release) -> Result[LeaseItem]:
+    if lease is None or not _is_owner(lease, verb):
+        return Refused(current=lease)
+    if verb.position is None or verb.seq is None:
+        return Applied(item=replace(lease, owner=None))
+    return Applied(item=replace(lease, owner=None, position=verb.position, seq=verb.seq))
+
+
+def _complete(lease: LeaseItem | None, verb: Complete) -> Result[LeaseItem]:
+    if lease is None or not _is_owner(lease, verb):
+        return Refused(current=lease)
+    return Applied(item=replace(lease, owner=None, position=END, finished=True))
+
+
+def _pause(lease: LeaseItem | None, verb: Pause) -> Result[LeaseItem]:
+    if lease is None or lease.token != verb.seen_token:
+        return Refused(current=lease)
+    extra = dict(lease.extra)
+    if verb.reason is not None:
+        extra[PAUSE_REASON] = verb.reason
+    return Applied(item=replace(lease, paused=True, extra=MappingProxyType(extra)))
+
+
+def _resume(lease: LeaseItem | None, verb: Resume) -> Result[LeaseItem]:
+    if lease is None or lease.token != verb.seen_token:
+        return Refused(current=lease)
+    extra = {name: value for name, value in lease.extra.items() if name != PAUSE_REASON}
+    return Applied(item=replace(lease, paused=False, extra=MappingProxyType(extra)))
+
+
+def _delete(lease: LeaseItem | None, verb: Delete) -> Result[LeaseItem]:
+    if lease is None or not lease.finished or lease.token != verb.seen_token:
+        return Refused(current=lease)
+    return Applied(item=None)
+
+
+def _register(session: SessionItem | None, verb: Register) -> Result[SessionItem]:
+    if session is not None:
+        return Refused(current=session)
+    return Applied(
+        item=SessionItem(
+            session_id=verb.session_id,
+            host_id=verb.host_id,
+            duration_s=verb.duration_s,
+            handoff_s=verb.handoff_s,
+            capacity=verb.capacity,
+            max_leases=verb.max_leases,
+            draining=verb.draining,
+            extra=verb.extra,
+        )
+    )
+
+
+def _beat(session: SessionItem | None, verb: Beat) -> Result[SessionItem]:
+    # A beat never makes the item: a session that was fenced stays dead.
+    if session is None:
+        return Refused(current=None)
+    handled = set(verb.handled)
+    return Applied(
+        item=replace(
+            session,
+            beat=session.beat + 1,
+            owned=verb.owned,
+            load=verb.load,
+            draining=verb.draining,
+            known=verb.known,
+            asks=MappingProxyType({key: asker for key, asker in session.asks.items() if key not in handled}),
+        )
+    )
+
+
+def _fence(session: SessionItem | None, verb: Fence) -> Result[SessionItem]:
+    if session is None or session.beat != verb.seen_beat:
+        return Refused(current=session)
+    return Applied(item=None)
+
+
+def _leave(session: SessionItem | None, verb: Leave) -> Result[SessionItem]:
+    return Refused(current=None) if session is None else Applied(item=None)
+
+
+def _drain(session: SessionItem | None, verb: Drain) -> Result[SessionItem]:
+    return Refused(current=None) if session is None else Applied(item=replace(session, drain_asked=True))
+
+
+def _ask(session: SessionItem | None, verb: Ask) -> Result[SessionItem]:
+    if (
+        session is None
+        or any(key in session.asks for key in verb.keys)
+        or len(session.asks) + len(verb.keys) > ASKS_MAX
+    ):
+        return Refused(current=session)
+    asks = dict(session.asks) | dict.fromkeys(verb.keys, verb.asker)
+    return Applied(item=replace(session, asks=MappingProxyType(asks)))
+
+
+def _set_up(group: GroupItem | None, verb: SetUp) -> Result[GroupItem]:
+    return Applied(item=verb.item) if group is None else Refused(current=group)
+
+
+def _adopt(group: GroupItem | None, verb: Adopt) -> Result[GroupItem]:
+    if group is None or group.source != verb.seen_source:
+        return Refused(current=group)
+    return Applied(item=replace(group, source=verb.source))
+
+
+_RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    Create: _create,
+    Acquire: _acquire,
+    SaveCheckpoint: _save_checkpoint,
+    Release: _release,
+    Complete: _complete,
+    Pause: _pause,
+    Resume: _resume,
+    Delete: _delete,
+    Register: _register,
+    Beat: _beat,
+    Fence: _fence,
+    Leave: _leave,
+    Drain: _drain,
+    Ask: _ask,
+    SetUp: _set_up,
+    Adopt: _adopt,
+}

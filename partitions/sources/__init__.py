@@ -1,0 +1,1 @@
+"""Sources: partitioned streams. Import each source by its own module; `base` is the contract."""

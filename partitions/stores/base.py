@@ -1,0 +1,117 @@
+"""
+The contract of a store: all that the library asks of the place where items live. Write another store from this alone.
+
+A store keeps, for many groups side by side, one item per session, one per lease and one for the group
+(`partitions.items`), and answers verbs (`partitions.verbs`) as `partitions.rules.apply` does. It knows no host, no
+clock and no plan; it never decides whether a session is alive.
+
+What every store promises:
+
+- **Every write is one atomic, conditional request.** Of any number of writers that race on one item, the result is as
+  if they had come one after the other, each deciding on the item as the one before left it. `Complete` writes the
+  finished lease and all its children together or not at all.
+- **A refused write returns the stored item**, as it was when the condition was checked or read consistently after.
+- **Doubt is a value, a broken store is an exception.** `Refused` where the condition does not hold; `StoreUnavailable`
+  where the write may or may not have been applied; `StoreMisconfigured` where no retry can help. A conflict with a
+  transaction is neither: it is retried inside.
+- **Reads are consistent** unless a method says otherwise: a read that begins after a write was answered shows it.
+  `read_leases` may be made of pages that are read one after the other; a page is consistent in itself.
+- **An abandoned call is bounded.** A caller may cancel any call. A write whose caller gave up may still be applied, but
+  the store must not hold it back on purpose (for instance in a queue) and send it later.
+- **Fields that a store does not know are kept** (`extra`).
+
+How it covers what Azure's `ILeaseManager` asks of a lease manager: the store exists (`exists`), create it if not
+(`create`), delete it (`delete`), create a lease if not there (`Create`), get one (`read_lease`), get all cheaply
+(`read_leases`), acquire, also from another owner (`Acquire`, after an `Ask` or a `Fence`), keep alive (`Beat`: once for
+all leases of a host), release (`Release`), update with a checkpoint (`SaveCheckpoint`), delete one (`Delete`), the
+lease duration (`SessionItem.duration_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.verbs import Result, Verb
+
+__all__ = ["Store"]
+
+T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+
+
+class Store(Protocol):
+    """
+    A place where the items of many groups live.
+
+    Every method may raise `StoreUnavailable` and `StoreMisconfigured`. Time-outs are the caller's: it cancels.
+    """
+
+    @property
+    def url(self) -> str:
+        """How a user names this store, for messages."""
+        ...
+
+    async def open(self) -> None:
+        """Connect. Never creates anything. Called once, before any other method but `exists` and `create`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of every connection and thread. Twice does nothing."""
+        ...
+
+    async def exists(self) -> bool:
+        """Say whether the store is there. False only where it is certain that it is not."""
+        ...
+
+    async def create(self) -> None:
+        """Create the store where it is not there; one that is there is left as it is."""
+        ...
+
+    async def delete(self) -> None:
+        """Delete the store with every group in it."""
+        ...
+
+    async def submit(self, group: str, verb: Verb[T]) -> Result[T]:
+        """
+        Do one conditional write.
+
+        Args:
+            group: The group whose items are meant.
+            verb: What is wanted and on which condition.
+
+        Returns:
+            `Applied` with the item as it has been since, or `Refused` with the one that is stored.
+        """
+        ...
+
+    async def read_leases(self, group: str) -> tuple[LeaseItem, ...]:
+        """Return every lease of the group, in any order."""
+        ...
+
+    async def read_some_leases(self, group: str, partitions: Sequence[str]) -> tuple[LeaseItem, ...]:
+        """Return the leases of these partitions, in any order; those that have no item are left out. At most 100."""
+        ...
+
+    async def read_lease(self, group: str, partition: str) -> LeaseItem | None:
+        """Return one lease, or None where it has no item."""
+        ...
+
+    async def read_sessions(self, group: str, *, consistent: bool) -> tuple[SessionItem, ...]:
+        """
+        Return every session of the group, in any order.
+
+        Args:
+            group: The group.
+            consistent: False allows an answer that is some moments old. Good enough to observe beats, never to find
+                out that an owner is gone.
+        """
+        ...
+
+    async def read_session(self, group: str, session_id: str) -> SessionItem | None:
+        """Return one session, or None where it has no item."""
+        ...
+
+    async def read_group(self, group: str) -> GroupItem | None:
+        """Return the group's own item, or None where nobody has set the group up."""
+        ...

@@ -1,0 +1,195 @@
+"""
+What a host tells beside the library's events: plan rounds, pumps and processors. One frozen event each.
+
+Knows nothing of logs or metrics, which are made from these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from partitions.events import Event
+
+__all__ = [
+    "BatchHandled",
+    "GroupSeen",
+    "HostDraining",
+    "HostReady",
+    "HostStopped",
+    "LagSeen",
+    "LeasesCreated",
+    "LoopStalled",
+    "PartitionGap",
+    "PlanRound",
+    "ProcessorFailed",
+    "PumpEnded",
+    "PumpStarted",
+    "ReadFailed",
+    "RoundFailed",
+    "SameHostId",
+    "StoreCalled",
+    "WaitingForSession",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReady(Event):
+    """The host registered and its first plan round is done; it may hold no lease."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostDraining(Event):
+    """The host gives everything away. `reason`: "stop asked" or "operator"."""
+
+    reason: str
+    held: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStopped(Event):
+    """The host has left the group. `still_running` names the partitions whose processor has not ended."""
+
+    still_running: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRound(Event):
+    """One round of the balancer that did something, or read the leases."""
+
+    leases: int
+    hosts: int
+    acquired: int
+    asked: int
+    full_read: str | None
+    """Why all leases were read; None where only the sessions were."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFailed(Event):
+    """A round could not finish, as when the store is away; the next one tries again."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSeen(Event):
+    """The partitions as this host last saw the group."""
+
+    owned: int
+    free: int
+    paused: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesCreated(Event):
+    """Lease items were made for partitions that had none."""
+
+    partitions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingForSession(Event):
+    """Leases belong to a session that may be dead; this host must watch it for its whole duration first."""
+
+    session_id: str
+    host_id: str
+    leases: int
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SameHostId(Event):
+    """Two living sessions have this host's id. They are kept apart by their session ids; it is rarely meant so."""
+
+    host_id: str
+    session_ids: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpStarted(Event):
+    """The processor of a partition starts, from this position."""
+
+    partition: str
+    token: int
+    position: str
+    since_acquired_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpEnded(Event):
+    """The processor of a partition has ended and will not start again in this term."""
+
+    partition: str
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorFailed(Event):
+    """User code raised or returned early; it starts again from its checkpoint after `pause_s`."""
+
+    partition: str
+    token: int
+    stage: str
+    """"open", "process", "close" or "early return"."""
+    error: str
+    traceback: str
+    attempt: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailed(Event):
+    """The source did not answer; the reader tries again after `pause_s`."""
+
+    partition: str
+    error: str
+    attempt: int
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionGap(Event):
+    """The source had dropped records after the checkpoint; reading goes on at the oldest one left."""
+
+    partition: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHandled(Event):
+    """`process` returned for a batch."""
+
+    partition: str
+    records: int
+    bytes: int
+    duration_s: float
+    lag_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagSeen(Event):
+    """A read showed how far the partition is behind, also where it brought no records."""
+
+    partition: str
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStalled(Event):
+    """Something blocked the event loop of this host for `stall_s`; nothing else ran meanwhile."""
+
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCalled(Event):
+    """One call of the store was answered. `outcome`: "applied", "refused", "read", "failed" or "abandoned"."""
+
+    operation: str
+    outcome: str
+    duration_s: float
