@@ -33,8 +33,8 @@ venv: $(STAMP) ## Make the virtual environment, if pyproject.toml or constraints
 
 $(STAMP): pyproject.toml constraints.txt
 	$(if $(call succeeds,command -v $(PYTHON)),,$(error $(NO_PYTHON)))
-	$(if $(call succeeds,$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'),,$(error $(OLD_PYTHON)))
-	$(if $(call succeeds,$(PYTHON) -c 'import ensurepip, venv'),,$(error $(NO_VENV)))
+	$(if $(call succeeds,$(PYTHON) -c 'import sys; sys.exit(sys.hexversion < 0x030B0000)'),,$(error $(OLD_PYTHON)))
+	$(if $(call succeeds,$(PYTHON) -c 'import ensurepip; import venv'),,$(error $(NO_VENV)))
 	@echo "== virtual environment: $(VENV), about a minute"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(RUN) -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]'
