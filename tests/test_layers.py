@@ -4,9 +4,11 @@ The layers of DESIGN section 7: the contracts in pyproject.toml hold, and a brea
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ PACKAGES = ("partitions", "processor_host")
 AWS = {"aioboto3", "aiobotocore", "boto3", "botocore"}
 
 # The tree in the current folder goes first on the path, before the installed one.
-LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -37,6 +39,27 @@ def test_layers_are_kept() -> None:
     result = python(LINT, ROOT)
 
     assert (result.returncode, broken(result.stdout)) == (0, []), result.stdout + result.stderr
+
+
+def test_layers_name_every_module() -> None:
+    """A module without a layer may import anything and be imported by anything."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    named = {
+        prefix + module.strip("() ")
+        for contract in contracts
+        if contract["type"] == "layers"
+        for prefix in [f"{container}." for container in contract.get("containers", [])] or [""]
+        for layer in contract["layers"]
+        for module in re.split("[|:]", layer)
+    }
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for package in PACKAGES
+        for file in ROOT.glob(f"{package}/**/*.py")
+        if not file.name.startswith("__")
+    }
+
+    assert {module for module in modules if not any(f"{module}.".startswith(f"{name}.") for name in named)} == set()
 
 
 @pytest.mark.parametrize(
