@@ -1,36 +1,31 @@
 """
 Clocks: the one way in which the library reads time and waits.
 
-Passed in, never global, so that tests own time. Knows no store.
+Passed in, never global, so that tests own time. Knows no store. How far two clocks may differ (`CLOCK_DRIFT`) is said
+where the observer's rule is, which reads no clock.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from typing import Protocol
 
 import anyio
 
-__all__ = ["CLOCK_DRIFT", "BootClock", "Clock", "sleep_until"]
+from partitions.liveness import CLOCK_DRIFT
 
-CLOCK_DRIFT: Final = 0.01
-"""
-How far the rates of two hosts' clocks may differ, as a ratio.
-
-Crystals differ by 1e-4 at most and a clock that is being slewed by 5e-4; 1 % leaves room for a virtual machine under
-steal and costs 0.1 s of fail-over at a duration of 10 s. A holder counts less, an observer counts more by it.
-"""
+__all__ = ["CLOCK_DRIFT", "BootClock", "Clock", "sleep_until", "wait_until"]
 
 
 class Clock(Protocol):
-    """A clock of one host. Its zero means nothing; only differences do. Wall clocks are for people."""
+    """
+    A clock of one host. Its zero means nothing; only differences do. Wall clocks are for people.
+
+    Waiting is the event loop's: who has waited reads the clock again, because the two may differ.
+    """
 
     def now_s(self) -> float:
         """Return the seconds since some moment; counts on while the machine is suspended; never runs backwards."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait about `seconds` of this clock; may wake early or late, so read the clock again."""
         ...
 
 
@@ -46,12 +41,15 @@ class BootClock:
         """See `Clock.now_s`."""
         return time.clock_gettime(self._id)
 
-    async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
-        await anyio.sleep(max(0.0, seconds))
-
 
 async def sleep_until(clock: Clock, at_s: float) -> None:
     """Wait until `clock` shows `at_s`, however early a single sleep wakes."""
     while (left_s := at_s - clock.now_s()) > 0:
-        await clock.sleep(left_s)
+        await anyio.sleep(left_s)
+
+
+async def wait_until(clock: Clock, at_s: float, event: anyio.Event) -> None:
+    """Wait until `event` is set or `clock` shows `at_s` (infinity: for the event only)."""
+    while not event.is_set() and (left_s := at_s - clock.now_s()) > 0:
+        with anyio.move_on_after(left_s):
+            await event.wait()

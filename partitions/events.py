@@ -104,7 +104,7 @@ class BeatFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Event):
-    """Another host (or nobody, "") asks for a lease; the term must have ended by `deadline_s` of the session's clock."""
+    """Another host (or nobody, "") asks for a lease; the term must have ended in `left_s`."""
 
     partition: str
     token: int

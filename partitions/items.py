@@ -30,7 +30,7 @@ SCHEMA_VERSION: Final = 1
 """Raised only for an incompatible change of the items."""
 
 ASKS_MAX: Final = 64
-"""Asks that may stand in one session's item: the item must stay small, it is read by every host in every beat period."""
+"""Asks that may stand in one session's item; it must stay small, for every host reads it in every beat period."""
 
 Scalar = str | int | float | bool | None
 """What a field of `extra` may hold, so that every store can keep it."""

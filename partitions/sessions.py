@@ -1,0 +1,364 @@
+"""
+The session: one life of a host in its group, with every term it holds. It ends each term in time.
+
+Uses a store and a clock; knows no plan and no processor. `run` does everything that waits: it beats
+(`partitions.beats`) and watches the moments at which terms end.
+
+- **At most one acquire per partition is on its way** (rule 8). A term is marked as held before its acquire is marked as
+  answered (rule 16), so that an ask finds one or the other. An acquire whose answer was lost is never adopted.
+- **Losing a session is final** (rule 4): every term ends, and the host goes on under a new id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from random import Random
+from types import MappingProxyType
+
+import anyio
+
+from partitions.beats import Beats, Pace
+from partitions.clocks import Clock, wait_until
+from partitions.events import (
+    AcquireRefused,
+    Asked,
+    EndReason,
+    Event,
+    LeaseAcquired,
+    OnEvent,
+    SessionBegan,
+    SessionEnded,
+    tell,
+)
+from partitions.items import Known, LeaseItem, Scalar, parse_ask_key
+from partitions.leases import Lease, Terms
+from partitions.retries import call
+from partitions.stores.base import Store
+from partitions.table import SessionTable
+from partitions.verbs import Acquire, Applied, Register, Release
+
+__all__ = ["Session"]
+
+
+class Session:
+    """
+    One life of a host in a group, from `register` to the end of `run`. Never used again after that.
+
+    Attributes:
+        session_id: `<host id>:<random>`.
+        host_id: The stable name of the host.
+        held: The terms that go on here, by partition; read only.
+        table: How long they may go on.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        group: str,
+        host_id: str,
+        session_id: str,
+        clock: Clock,
+        random: Random,
+        pace: Pace,
+        capacity: float = 1.0,
+        max_leases: int | None = None,
+        draining: bool = False,
+        extra: Mapping[str, Scalar] = MappingProxyType({}),
+        on_event: OnEvent | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.host_id = host_id
+        self.held: dict[str, Lease] = {}
+        self.table = SessionTable(clock)
+        self._store = store
+        self._group = group
+        self._clock = clock
+        self._call_timeout_s = pace.call_timeout_s
+        self._on_event = on_event
+        self._acquiring: set[str] = set()
+        self._releasing: set[str] = set()
+        self._over: str | None = None
+        self._beats = Beats(
+            Register(
+                session_id=session_id,
+                host_id=host_id,
+                duration_s=pace.duration_s,
+                handoff_s=pace.handoff_s,
+                capacity=capacity,
+                max_leases=max_leases,
+                draining=draining,
+                extra=extra,
+            ),
+            store=store,
+            group=group,
+            clock=clock,
+            random=random,
+            pace=pace,
+            table=self.table,
+            is_open=self._is_open,
+            on_ask=self._pass_on,
+            owned=lambda: len(self.held),
+            on_event=on_event,
+        )
+        self._terms = Terms(
+            store=store,
+            group=group,
+            session_id=session_id,
+            clock=clock,
+            random=random,
+            table=self.table,
+            call_timeout_s=pace.call_timeout_s,
+            renew=self.renew,
+            releasing=self._releasing,
+            on_ended=self._ended,
+            on_event=on_event,
+        )
+
+    @property
+    def is_valid(self) -> bool:
+        """Say whether the session lives at this moment, by its own clock."""
+        return self._over is None and self._clock.now_s() < self.table.valid_until_s
+
+    @property
+    def draining(self) -> bool:
+        """Say whether the session gives everything away."""
+        return self._beats.draining
+
+    @property
+    def drain_asked(self) -> anyio.Event:
+        """Set once an operator has asked this host to drain."""
+        return self._beats.drain_asked
+
+    def drain(self) -> None:
+        """Give everything away from here on: publish it at once, and beat more often to see the asks."""
+        if not self._beats.draining:
+            self._beats.draining = True
+            self._beats.hurry()
+
+    def publish(self, *, known: Known | None, load: float = 0.0) -> None:
+        """Set what the next beats tell the others about the leases that this host last read."""
+        self._beats.known = known
+        self._beats.load = load
+
+    def is_busy(self, partition: str) -> bool:
+        """Say whether a term of the partition goes on here, or an acquire or release of it waits for its answer."""
+        return partition in self.held or partition in self._acquiring or partition in self._releasing
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the session has ended for good on this host."""
+        return self._over is not None
+
+    async def renew(self) -> bool:
+        """
+        Beat now.
+
+        Returns:
+            True once a beat sent after this call is answered; False if the session ended first.
+        """
+        await self._beats.renew()
+        return self.is_valid
+
+    async def register(self) -> bool:
+        """
+        Make the session's item, trying again for as long as an answer could still be of use.
+
+        Returns:
+            True if the session lives. False if no try was answered in time: `leave`, then take a new session id.
+
+        Raises:
+            StoreMisconfigured: no retry helps.
+        """
+        if not await self._beats.register():
+            self._finish("it could not be registered in time", lost=True)
+            return False
+        self._tell(SessionBegan(session_id=self.session_id))
+        return True
+
+    async def run(self) -> str:
+        """
+        Beat until the session is over, and end every term in time.
+
+        Returns:
+            Why it is over, for people.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, name=f"watch {self.session_id}")
+                reason = await self._beats.run()
+                self._finish(reason, lost=True)
+                tasks.cancel_scope.cancel()
+        finally:
+            # Also when it is cancelled or fails: nothing may go on under a session that nobody keeps alive.
+            self._finish("its loop was stopped", lost=True)
+        return self._over or ""
+
+    async def leave(self) -> bool:
+        """
+        End the session here, every term with it, then delete its item, so that others need not wait for its end.
+
+        Shielded from cancellation. Also for a session that was lost.
+
+        Returns:
+            True if the store is known to have no such item.
+        """
+        self._finish("it left", lost=False)
+        return await self._beats.leave()
+
+    async def acquire(self, seen: LeaseItem, *, reason: str) -> Lease | None:
+        """
+        Begin a term of a lease, on condition that it is as it was seen.
+
+        Args:
+            seen: The lease as it was read: free, of an owner that is gone, or one's own whose acquire was lost.
+            reason: For people: why it is taken.
+
+        Returns:
+            The term; it may have ended already, where the answer was late. None where it was refused, or one is busy.
+
+        Raises:
+            StoreUnavailable: no answer; a snapshot will show what became of it (rule 8).
+            StoreMisconfigured: no retry helps.
+        """
+        partition = seen.partition
+        sent_s = self._clock.now_s()
+        if self.is_busy(partition) or not self.is_valid:
+            return None
+        verb = Acquire(
+            partition=partition,
+            seen_owner=seen.owner,
+            seen_token=seen.token,
+            session_id=self.session_id,
+            host_id=self.host_id,
+        )
+        self._acquiring.add(partition)
+        try:
+            result = await call(
+                lambda: self._store.submit(self._group, verb),
+                min(self._call_timeout_s, self.table.valid_until_s - sent_s),
+            )
+            # The term is held before the acquire counts as answered: an ask must find one or the other (rule 16).
+            lease = None if not isinstance(result, Applied) or result.item is None else self._begin(result.item)
+        finally:
+            self._acquiring.discard(partition)
+        if lease is None:
+            current = None if isinstance(result, Applied) else result.current
+            self._tell(
+                AcquireRefused(
+                    partition=partition,
+                    seen_token=seen.token,
+                    found_token=None if current is None else current.token,
+                    found_owner=None if current is None else current.owner,
+                )
+            )
+            return None
+        duration_s = self._clock.now_s() - sent_s
+        self._tell(
+            LeaseAcquired(
+                partition=partition,
+                token=lease.token,
+                reason=reason,
+                previous_owner=seen.owner,
+                position=lease.position,
+                duration_s=duration_s,
+            )
+        )
+        # Told first, so that every end is preceded by its beginning. The answer may have come too late (rule 5).
+        if not lease.is_held():
+            lease.end(lease.reason_of_time())
+        return lease
+
+    def compare(self, leases: Iterable[LeaseItem]) -> None:
+        """
+        End each term that a read of the store contradicts, and drain each that is paused (rule 6).
+
+        A page that was read just before one's own acquire landed shows an older token; that ends nothing.
+        """
+        for item in leases:
+            lease = self.held.get(item.partition)
+            if lease is None or item.token < lease.token:
+                continue
+            if item.token > lease.token or item.owner != self.session_id:
+                lease.end(EndReason.SEEN_TAKEN)
+            elif item.paused:
+                lease.asked.set()
+
+    async def give_back(self, seen: LeaseItem) -> None:
+        """
+        Release a lease that the store has as this session's but that is not held here: its acquire's answer was lost.
+
+        Args:
+            seen: The lease as it was read, with this session as its owner.
+
+        Raises:
+            StoreUnavailable: no answer; the next snapshot shows it again.
+            StoreMisconfigured: no retry helps.
+        """
+        if self.is_busy(seen.partition) or seen.owner != self.session_id:
+            return
+        verb = Release(partition=seen.partition, owner=self.session_id, token=seen.token)
+        self._releasing.add(seen.partition)
+        try:
+            await call(lambda: self._store.submit(self._group, verb), self._call_timeout_s)
+        finally:
+            self._releasing.discard(seen.partition)
+
+    def _begin(self, item: LeaseItem) -> Lease:
+        """Hold the term that an acquire has just brought; an ask for it may be known already."""
+        lease = Lease(self._terms, item)
+        self.held[lease.partition] = lease
+        if self.table.is_asked(lease.key):
+            lease.asked.set()
+        self._beats.moved.set()
+        return lease
+
+    def _is_open(self, partition: str, token: int) -> bool:
+        if partition in self._acquiring or partition in self._releasing:
+            return True
+        lease = self.held.get(partition)
+        return lease is not None and lease.token == token
+
+    def _pass_on(self, key: str, asker: str) -> None:
+        """Tell the term that an ask names, if it is held here, to drain."""
+        try:
+            partition, token = parse_ask_key(key)
+        except ValueError:
+            return
+        lease = self.held.get(partition)
+        is_held = lease is not None and lease.token == token
+        if lease is not None and is_held:
+            lease.asked.set()
+        left_s = self.table.remaining_s(key)
+        self._tell(Asked(partition=partition, token=token, asker=asker, left_s=left_s, held=is_held))
+
+    async def _watch(self) -> None:
+        """End each term at its moment, whatever the beat is waiting for."""
+        while True:
+            if self._beats.moved.is_set():
+                # Not replaced while unset: somebody else may be waiting on it.
+                self._beats.moved = anyio.Event()
+            for lease in tuple(self.held.values()):
+                if not lease.is_held():
+                    lease.end(lease.reason_of_time())
+            next_s = min((self.table.until_s(lease.key) for lease in self.held.values()), default=math.inf)
+            await wait_until(self._clock, next_s, self._beats.moved)
+
+    def _ended(self, lease: Lease) -> None:
+        if self.held.get(lease.partition) is lease:
+            del self.held[lease.partition]
+
+    def _finish(self, reason: str, *, lost: bool) -> None:
+        """End everything of this session, once."""
+        if self._over is not None:
+            return
+        self._over = reason
+        self.table.close()
+        for lease in tuple(self.held.values()):
+            lease.end(EndReason.SESSION_ENDED)
+        self._beats.close()
+        self._tell(SessionEnded(session_id=self.session_id, reason=reason, lost=lost))
+
+    def _tell(self, event: Event) -> None:
+        tell(self._on_event, event)
