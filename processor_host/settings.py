@@ -1,0 +1,197 @@
+"""
+The settings of a host: one frozen value, checked as a whole before anything starts.
+
+Knows no command line and no environment (`processor_host.settings_text` reads those). Timings that are not given follow
+from the lease duration, so that most users set that one alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass, fields
+from typing import Final, get_type_hints
+
+from processor_host.errors import SettingsError
+from processor_host.settings_checks import id_problem, problems_of, timings_of
+
+__all__ = ["HostSettings", "Timings", "check_id", "default_host_id"]
+
+MIB: Final = 1024 * 1024
+
+_NOT_ID: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """The timings of the lease protocol as they are in force, seconds."""
+
+    lease_duration_s: float
+    beat_interval_s: float
+    balance_interval_s: float
+    call_timeout_s: float
+    handoff_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSettings:
+    """
+    What may be set about a host. Each field is also a flag of `processor-host run` and an environment variable.
+
+    Raises:
+        SettingsError: at construction; the text has one line for each problem, all at once.
+    """
+
+    lease_duration_s: float = 10.0
+    """
+    How long this host keeps its leases after its last beat, seconds. A host that dies is replaced after about this
+    time, and a store that is away for longer costs every lease. 10 survives a fail-over of most databases.
+    """
+    beat_interval_s: float | None = None
+    """
+    Time between two beats, seconds; a third of the lease duration if not given. At most that third, so that a beat that
+    fails can be tried again before the leases end.
+    """
+    balance_interval_s: float | None = None
+    """
+    Time between two looks at the group, seconds; a third of the lease duration if not given. At most the lease
+    duration: what a dead host held stays unprocessed until somebody looks.
+    """
+    call_timeout_s: float | None = None
+    """
+    How long one call of the store may take, seconds; a sixth of the lease duration if not given. At most that sixth, so
+    that a beat that hangs leaves time for another.
+    """
+    handoff_s: float | None = None
+    """
+    How long this host may take to finish with a partition that another host asks for, seconds; three lease durations if
+    not given. At least the lease duration. Must be longer than handling one batch takes: what still runs after it is
+    cancelled, and its records are handled again elsewhere.
+    """
+    checkpoint_interval_s: float = 5.0
+    """
+    Time between two checkpoints of a partition, seconds. After a crash up to this much work is done again; 5 keeps that
+    below the time that the fail-over takes anyway, at one write per partition and interval.
+    """
+    drain_timeout_s: float = 20.0
+    """
+    How long a host that stops waits for others to ask for its partitions before it just releases them, seconds. At
+    least the call time-out. 20 leaves room in the 30 that container platforms wait before they kill.
+    """
+    audit_interval_s: float = 60.0
+    """
+    Time between two full reads of the leases of a group in which nothing happens, seconds. They mend what no other sign
+    shows, and cost one read of every lease; 60 makes them a small part of what the beats cost.
+    """
+    discovery_interval_s: float = 30.0
+    """
+    Time between two listings of the stream's partitions, seconds. A new partition is found within this time; listings
+    are often limited by the service, which is why it is not shorter.
+    """
+    start: str = "earliest"
+    """
+    Where a new group starts: earliest, latest, or an ISO 8601 time such as 2026-01-31T06:00:00Z. Only the first host
+    of a new group uses it; it is resolved once and stored, so that all hosts start at the same records.
+    """
+    batch_records_max: int = 500
+    """
+    Records given to one call of `process`, at most. Bounds what is handled again after a crash and how long a hand-off
+    waits for the running batch.
+    """
+    batch_bytes_max: int = MIB
+    """
+    Payload given to one call of `process`, bytes, at most; a single larger record still comes alone. 1 MiB is the most
+    that one record of the common services holds.
+    """
+    prefetch_records_max: int = 1000
+    """
+    Records of one partition read ahead while a batch is handled, at most. At least one batch; the default of two keeps
+    the processor busy during a read.
+    """
+    prefetch_bytes_max: int = 2 * MIB
+    """Payload of one partition read ahead, bytes, at most. At least one batch."""
+    buffer_bytes_max: int = 256 * MIB
+    """
+    Payload read ahead for all partitions of this host together, bytes, at most. At least what one partition may read
+    ahead; lower it where memory is short, and reading goes on in turns.
+    """
+    read_wait_s: float = 20.0
+    """
+    How long one read waits for records where there are none, seconds. Longer means fewer requests on idle partitions; a
+    hand-off or a stop never waits for it.
+    """
+    restart_pause_s: float = 1.0
+    """
+    Pause before a processor that failed starts again, seconds; doubled with each further failure. Long enough that a
+    broken one does not fill the log.
+    """
+    restart_pause_max_s: float = 60.0
+    """
+    Where the doubling of the restart pause ends, seconds. At least the restart pause; once the cause is mended the
+    partition goes on within this time.
+    """
+    acquires_at_once: int = 32
+    """
+    Leases acquired at the same time, at most. Bounds the load on the store when a host starts; more is faster there.
+    """
+    host_id: str | None = None
+    """
+    The name of this host within its group; host name and process id if not given. 1 to 128 letters, digits, dots,
+    underscores and hyphens. Give one that survives a restart, and a restarted host gets its own partitions back.
+    """
+    capacity: float = 1.0
+    """The share of the partitions that this host takes, in proportion to the capacity of the others."""
+    max_leases: int | None = None
+    """Leases that this host holds, at most; no bound if not given. What no host may hold stays unprocessed."""
+    metrics_port: int | None = None
+    """
+    Port of the HTTP server with /metrics, /healthz and /readyz; no server if not given. 0 lets the system pick a port,
+    and the log names it.
+    """
+    metrics_host: str = "127.0.0.1"
+    """
+    Address on which that server listens. Only this machine by default, because nothing there asks who is calling;
+    0.0.0.0 for every address.
+    """
+
+    def __post_init__(self) -> None:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if problems := problems_of(values, get_type_hints(HostSettings)):
+            raise SettingsError("\n".join(problems))
+
+    def timings(self) -> Timings:
+        """Return the timings in force: what was given, and what follows from the lease duration where nothing was."""
+        given = {field.name: getattr(self, field.name) for field in fields(Timings)}
+        values = timings_of(self.lease_duration_s)
+        values |= {name: float(value) for name, value in given.items() if value is not None}
+        return Timings(**values)
+
+
+def check_id(kind: str, value: str) -> None:
+    """
+    Check the name of a group or a host, which becomes part of keys, of labels and of log lines.
+
+    Args:
+        kind: What is named, for the message: "group" or "host_id".
+        value: The name.
+
+    Raises:
+        SettingsError: it is not 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    """
+    if problem := id_problem(kind, value):
+        raise SettingsError(problem)
+
+
+def default_host_id(name: str | None = None, pid: int | None = None) -> str:
+    """
+    Return the id of a host that was given none: its host name and process id.
+
+    Args:
+        name: The machine's name, else what the system says. What an id may not hold becomes a hyphen; a name that is
+            empty, as in some containers, becomes "host".
+        pid: The process id, else that of this process.
+    """
+    name = socket.gethostname() if name is None else name
+    name = _NOT_ID.sub("-", name).strip("-.")[:100] or "host"
+    return f"{name}-{os.getpid() if pid is None else pid}"

@@ -1,0 +1,92 @@
+"""
+Settings as text: what flags and environment variables say, and what the settings' own docstrings say to people.
+
+Knows no command line: it is given texts. A flag goes over the environment, and that over the default.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any, Final, get_type_hints
+
+from processor_host import settings
+from processor_host.errors import SettingsError
+from processor_host.settings import HostSettings
+
+__all__ = ["environment_name", "flag_name", "read_settings", "setting_docs"]
+
+ENVIRONMENT_PREFIX: Final = "PROCESSOR_HOST_"
+
+
+def flag_name(setting: str) -> str:
+    """Return the flag of a setting: `lease_duration_s` is `--lease-duration-s`."""
+    return "--" + setting.replace("_", "-")
+
+
+def environment_name(setting: str) -> str:
+    """Return the environment variable of a setting: `lease_duration_s` is `PROCESSOR_HOST_LEASE_DURATION_S`."""
+    return ENVIRONMENT_PREFIX + setting.upper()
+
+
+def read_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> HostSettings:
+    """
+    Make settings from text: a flag goes over the environment, and that over the default.
+
+    Args:
+        flags: The text of each flag that was given, by the name of its setting.
+        environ: Every environment variable; an empty one counts as not set.
+
+    Raises:
+        SettingsError: a text is not what its setting holds (the line names the flag or the variable), or the settings
+            do not fit together. All problems of the first kind at once, else all of the second.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, read, expected in _readers():
+        if name in flags:
+            text, origin = flags[name], f"{flag_name(name)} {flags[name]!r}"
+        elif text := environ.get(environment_name(name), "").strip():
+            origin = f"environment variable {environment_name(name)}={text!r}"
+        else:
+            continue
+        try:
+            values[name] = read(text)
+        except ValueError:
+            problems.append(f"{origin} is not {expected}")
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return HostSettings(**values)
+
+
+def setting_docs() -> dict[str, str]:
+    """Return the docstring under each field of `HostSettings`, each on one line."""
+    body = next(
+        node.body
+        for node in ast.parse(inspect.getsource(settings)).body
+        if isinstance(node, ast.ClassDef) and node.name == HostSettings.__name__
+    )
+    docs: dict[str, str] = {}
+    for node, following in pairwise(body):
+        match node, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                docs[name] = " ".join(text.split())
+            case _:
+                pass
+    return docs
+
+
+def _readers() -> Iterator[tuple[str, Callable[[str], str | int | float], str]]:
+    """Yield each setting with what reads its text and what that text is expected to be."""
+    hints = get_type_hints(HostSettings)
+    for field in fields(HostSettings):
+        hint = hints[field.name]
+        if hint in (int, int | None):
+            yield field.name, int, "a whole number, for instance 1"
+        elif hint in (float, float | None):
+            yield field.name, float, "a number, for instance 2.5"
+        else:
+            yield field.name, str, "a text"
