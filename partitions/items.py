@@ -39,6 +39,15 @@ _NOTHING: Final[Mapping[str, Scalar]] = MappingProxyType({})
 _NO_ASKS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+# Factories, because Python 3.11 takes every default that cannot be hashed for a mutable one.
+def _nothing() -> Mapping[str, Scalar]:
+    return _NOTHING
+
+
+def _no_asks() -> Mapping[str, str]:
+    return _NO_ASKS
+
+
 def ask_key(partition: str, token: int) -> str:
     """Return the key of an ask: it names the term, so that it can never mean a later one."""
     return f"{partition}@{token}"
@@ -86,9 +95,9 @@ class SessionItem:
     drain_asked: bool = False
     """An operator's wish; no beat clears it."""
     known: Known | None = None
-    asks: Mapping[str, str] = _NO_ASKS
+    asks: Mapping[str, str] = field(default_factory=_no_asks)
     """`"<partition>@<token>"` → the asker's session id, or "" for nobody. At most `ASKS_MAX`."""
-    extra: Mapping[str, Scalar] = field(default=_NOTHING)
+    extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +119,7 @@ class LeaseItem:
     paused: bool = False
     weight: float = 0.0
     last_host: str | None = None
-    extra: Mapping[str, Scalar] = field(default=_NOTHING)
+    extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +133,7 @@ class GroupItem:
     """Where the group started: a fixed point of the whole stream that the source resolved once ("latest" moves)."""
     plan_mode: str = "count"
     restore_count: int = 0
-    extra: Mapping[str, Scalar] = field(default=_NOTHING)
+    extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 
 def known_of(leases: Iterable[LeaseItem]) -> Known:

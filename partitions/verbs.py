@@ -46,6 +46,11 @@ T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 _NOTHING: Final[Mapping[str, Scalar]] = MappingProxyType({})
 
 
+# A factory, because Python 3.11 takes every default that cannot be hashed for a mutable one.
+def _nothing() -> Mapping[str, Scalar]:
+    return _NOTHING
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied(Generic[T]):
     """The verb took effect; `item` is what the store has held since (None: the item was deleted)."""
@@ -201,7 +206,7 @@ class Register(SessionVerb):
     capacity: float = 1.0
     max_leases: int | None = None
     draining: bool = False
-    extra: Mapping[str, Scalar] = field(default=_NOTHING)
+    extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
