@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from partitions.clocks import BootClock, Clock
+from partitions.clocks import BootClock
 from partitions.events import (
     AcquireRefused,
     Asked,
@@ -80,15 +81,17 @@ class HostMetrics:
     Args:
         registry: Where the series are; None for one of its own, so that several hosts in one process do not mix.
         group: The value of the label `group`.
-        clock: Tells the age of checkpoints and the time of hand-offs.
+        clock: Shows seconds, for the age of checkpoints and the time of hand-offs; the machine's own by default.
 
     Raises:
         UserError: another host's metrics are in `registry` already.
     """
 
-    def __init__(self, registry: CollectorRegistry | None, group: str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, registry: CollectorRegistry | None, group: str, *, clock: Callable[[], float] | None = None
+    ) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
-        self._clock = BootClock() if clock is None else clock
+        self._clock = BootClock().now_s if clock is None else clock
         try:
             self._families = Families(self.registry, group)
         except ValueError as error:
@@ -150,7 +153,7 @@ class HostMetrics:
         of.handler_seconds.labels(group, partition).inc(event.duration_s)
         if event.lag_s is not None:
             of.partition_lag.labels(group, partition).set(event.lag_s)
-        held.handled_at_s = self._clock.now_s()
+        held.handled_at_s = self._clock()
         if held.unsaved_since_s is None:
             held.unsaved_since_s = held.handled_at_s
 
@@ -175,7 +178,7 @@ class HostMetrics:
             case LeaseReleased(partition=partition, token=token):
                 of.lease_changes.labels(group, "release", "applied").inc()
                 if (asked_at_s := self._asked_at_s.pop((partition, token), None)) is not None:
-                    of.handoff.observe(self._clock.now_s() - asked_at_s)
+                    of.handoff.observe(self._clock() - asked_at_s)
             case ReleaseFailed():
                 of.lease_changes.labels(group, "release", "failed").inc()
             case Asked(partition=partition, token=token, held=held):
@@ -214,16 +217,16 @@ class HostMetrics:
     def _age_s(self, held: _Held) -> float:
         """Called at a scrape, maybe on another thread."""
         since_s = held.unsaved_since_s
-        return 0.0 if since_s is None else max(0.0, self._clock.now_s() - since_s)
+        return 0.0 if since_s is None else max(0.0, self._clock() - since_s)
 
     def _note_checkpoint(self, partition: str, duration_s: float) -> None:
         if held := self._held.get(partition):
-            sent_at_s = self._clock.now_s() - duration_s
+            sent_at_s = self._clock() - duration_s
             # What was handled while the write was on its way is not in it.
             held.unsaved_since_s = sent_at_s if held.handled_at_s > sent_at_s else None
 
     def _note_ask(self, partition: str, token: int) -> None:
-        self._asked_at_s.setdefault((partition, token), self._clock.now_s())
+        self._asked_at_s.setdefault((partition, token), self._clock())
         if len(self._asked_at_s) > ASKED_MAX:
             del self._asked_at_s[next(iter(self._asked_at_s))]
 

@@ -8,10 +8,9 @@ and deleting the store itself are `create_store` and `delete_store`, since verbs
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from partitions.clocks import Clock
 from partitions.events import OnEvent, tell
 from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.stores.base import Store
@@ -44,9 +43,13 @@ def operation_of(verb: Verb[Any]) -> str:
 
 
 class ObservedStore:
-    """A `Store` that does what `store` does and tells of each call; see `partitions.stores.base` for the methods."""
+    """
+    A `Store` that does what `store` does and tells of each call; see `partitions.stores.base` for the methods.
 
-    def __init__(self, store: Store, *, clock: Clock, on_event: OnEvent) -> None:
+    `clock` shows seconds; only differences of it are told.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float], on_event: OnEvent) -> None:
         self._store = store
         self._clock = clock
         self._on_event = on_event
@@ -106,7 +109,7 @@ class ObservedStore:
 
     async def _timed(self, operation: str, call: Awaitable[R]) -> R:
         """Await `call` and tell how it ended, also where it was cancelled."""
-        began_s = self._clock.now_s()
+        began_s = self._clock()
         outcome = "abandoned"
         try:
             result = await call
@@ -116,7 +119,7 @@ class ObservedStore:
             outcome = "failed"
             raise
         finally:
-            duration_s = self._clock.now_s() - began_s
+            duration_s = self._clock() - began_s
             tell(self._on_event, StoreCalled(operation=operation, outcome=outcome, duration_s=duration_s))
 
 

@@ -61,11 +61,8 @@ class SetClock:
     def __init__(self) -> None:
         self.shown_s = 100.0
 
-    def now_s(self) -> float:
+    def __call__(self) -> float:
         return self.shown_s
-
-    async def sleep(self, seconds: float) -> None:
-        self.shown_s += seconds
 
 
 class Host:

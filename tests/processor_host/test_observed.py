@@ -4,6 +4,9 @@ The observed store: it tells of every call, by name, outcome and time, and chang
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
@@ -24,27 +27,17 @@ __all__: list[str] = []
 CALL_S = 0.25
 
 
-class TickingClock:
-    """Each look at it takes a quarter of a second."""
-
-    def __init__(self) -> None:
-        self.shown_s = 0.0
-
-    def now_s(self) -> float:
-        self.shown_s += CALL_S
-        return self.shown_s
-
-    async def sleep(self, seconds: float) -> None:
-        self.shown_s += seconds
-        await anyio.lowlevel.checkpoint()
-
-
 class Observed:
     """An observed memory store, and what it told."""
 
     def __init__(self) -> None:
         self.told: list[Event] = []
-        self.store: Store = ObservedStore(MemoryStore(), clock=TickingClock(), on_event=self.told.append)
+        self.store: Store = ObservedStore(MemoryStore(), clock=ticking_clock(), on_event=self.told.append)
+
+
+def ticking_clock() -> Callable[[], float]:
+    """Each look at it takes a quarter of a second."""
+    return partial(next, count(0.0, CALL_S))
 
 
 def called(operation: str, outcome: str) -> StoreCalled:
@@ -154,7 +147,7 @@ async def test_observed_store_answers_although_its_observer_raises() -> None:
     def broken(event: Event) -> None:
         raise RuntimeError("broken observer")
 
-    store = ObservedStore(MemoryStore(), clock=TickingClock(), on_event=broken)
+    store = ObservedStore(MemoryStore(), clock=ticking_clock(), on_event=broken)
 
     assert await store.submit("g", a_register()) == Applied(item=a_session())
 
