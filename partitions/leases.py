@@ -94,7 +94,7 @@ class Lease:
         token: The fencing token of this term; hand it to whatever can compare it.
         position: The checkpoint at which the term began: the last record done.
         ended: Set once the term has ended, for whatever reason. Await it to stop.
-        asked: Set once somebody asks for the lease, or it is to be given up for another reason: drain, then release.
+        asked: Set once the lease is to be given up, as when somebody asks for it, or has ended: start nothing new.
     """
 
     def __init__(self, terms: Terms, item: LeaseItem) -> None:
@@ -125,6 +125,10 @@ class Lease:
     def remaining_s(self) -> float:
         """Return how long the term goes on if nothing more is heard from the store, seconds; 0.0 once it has ended."""
         return 0.0 if self._reason is not None else self._terms.table.remaining_s(self.key)
+
+    def ask_deadline_s(self) -> float:
+        """Return by when an ask ends the term, on this host's clock; infinity where nobody has asked."""
+        return self._terms.table.ask_deadline_s(self.key)
 
     def ensure_held(self) -> None:
         """
@@ -177,6 +181,7 @@ class Lease:
         self._reason = reason
         self._terms.on_ended(self)
         self.ended.set()
+        self.asked.set()
         for scope in tuple(self._guards):
             scope.cancel()
         tell(self._terms.on_event, LeaseEnded(partition=self.partition, token=self.token, reason=reason))

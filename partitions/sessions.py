@@ -195,6 +195,10 @@ class Session:
             self._finish("its loop was stopped", lost=True)
         return self._over or ""
 
+    def end(self, reason: str) -> None:
+        """End the session and every term here, and send nothing: the others fence it once its duration is over."""
+        self._finish(reason, lost=True)
+
     async def leave(self) -> bool:
         """
         End the session here, every term with it, then delete its item, so that others need not wait for its end.

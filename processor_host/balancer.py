@@ -1,0 +1,361 @@
+"""
+The balancer: looks at the group every interval, plans for all and acts for this host.
+
+A thin loop around pure decisions: `partitions.liveness` (whom to fence), `processor_host.reads` (when to read the
+leases), `partitions.planner` (who should own what) and `processor_host.steps` (what of that is this host's to do).
+
+The order of reads is a rule (13): leases first, sessions second and strongly consistent. A session registers before it
+acquires, so an owner that is missing from the later read is gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+
+from partitions.clocks import Clock, wait_until
+from partitions.errors import SourceError, StoreError
+from partitions.events import EndReason, Event, OnEvent, SessionFenced, tell
+from partitions.items import LeaseItem, SessionItem, known_of
+from partitions.leases import Lease
+from partitions.liveness import LiveView, expired, next_expiry_s, observe, observe_one
+from partitions.planner import Plan, plan
+from partitions.retries import call
+from partitions.sessions import Session
+from partitions.stores.base import Store
+from partitions.verbs import Applied, Fence
+from processor_host.asker import Asker
+from processor_host.discovery import Discovery
+from processor_host.events import GroupSeen, LeasesCreated, PlanRound, RoundFailed, SameHostId, WaitingForSession
+from processor_host.reads import Evidence, ReadState, due, note_round, read_done, signature_of
+from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
+
+__all__ = ["Balancer", "BalancerParts"]
+
+WAITING_AFTER = 0.5
+"""A session whose beat has not moved for this part of its duration has missed one; it is named if it owns leases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalancerParts:
+    """What the balancer of a host works with, whichever session it has."""
+
+    store: Store
+    group: str
+    clock: Clock
+    discovery: Discovery
+    on_lease: Callable[[Lease], None]
+    """Starts the pump of a term that has just begun."""
+    on_round: Callable[[], None]
+    """Called after each round that was finished."""
+    interval_s: float
+    audit_s: float
+    call_timeout_s: float
+    acquires_at_once: int
+    on_event: OnEvent | None
+
+
+class Balancer:
+    """
+    Keeps one host's share of the leases, through all of its sessions.
+
+    Attributes:
+        leases: All leases of the group as last read, by partition, with what this host has since written itself.
+        sessions: All sessions as last read.
+    """
+
+    def __init__(self, parts: BalancerParts) -> None:
+        self.leases: dict[str, LeaseItem] = {}
+        self.sessions: tuple[SessionItem, ...] = ()
+        self._parts = parts
+        self._view = LiveView.empty()
+        self._reads = ReadState()
+        self._listed: frozenset[str] | None = None
+        self._plan: Plan | None = None
+        self._poked = anyio.Event()
+        self._named: set[str] = set()
+        """Sessions that were named as waited for, and pairs of one host id that were warned of."""
+
+    def poke(self) -> None:
+        """Begin the next round at once."""
+        self._poked.set()
+
+    async def run(self, session: Session) -> None:
+        """Balance for one session, until cancelled."""
+        self._reads = ReadState()
+        asker = Asker(
+            session,
+            store=self._parts.store,
+            group=self._parts.group,
+            clock=self._parts.clock,
+            call_timeout_s=self._parts.call_timeout_s,
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asker.run, self._parts.on_lease, name=f"asker {session.session_id}")
+            while True:
+                began_s = self._parts.clock.now_s()
+                self._poked = anyio.Event()
+                try:
+                    await self._round(session, asker)
+                    self._parts.on_round()
+                except (StoreError, SourceError) as error:
+                    self._tell(RoundFailed(error=str(error)))
+                expiry_s = next_expiry_s(self._view, besides=session.session_id)
+                next_s = began_s + self._parts.interval_s
+                if expiry_s is not None and expiry_s > self._parts.clock.now_s():
+                    next_s = min(next_s, expiry_s)
+                await wait_until(self._parts.clock, next_s, self._poked)
+
+    # --- One round --------------------------------------------------------------------------------------------------
+
+    async def _round(self, session: Session, asker: Asker) -> None:
+        began_s = self._parts.clock.now_s()
+        reason = None
+        if self._plan is not None and self._reads.signature is not None:
+            await self._look_at_sessions(session, consistent=False)
+            evidence = self._evidence(session, self._plan_now())
+            self._reads = note_round(self._reads, evidence)
+            reason = due(self._reads, evidence, self._parts.clock.now_s(), audit_s=self._parts.audit_s)
+            if reason is None and self._parts.discovery.is_due(self.sessions, session.session_id):
+                reason = "discovery"
+        else:
+            reason = "first"
+        if reason is not None:
+            await self._read_all(session)
+        steps = steps_of(
+            self._plan_now(),
+            self.leases.values(),
+            self.sessions,
+            session_id=session.session_id,
+            is_busy=session.is_busy,
+        )
+        acquired, asked = await self._do(steps, session, asker)
+        self._tell_of(session, acquired, asked, reason, began_s)
+
+    async def _read_all(self, session: Session) -> None:
+        """Read leases, then maybe the source, then sessions; end and resolve what the answers contradict."""
+        parts = self._parts
+        before = self.leases
+        read = await call(lambda: parts.store.read_leases(parts.group), self._read_timeout_s)
+        leases = {item.partition: item for item in read}
+        await self._end_missing(session, leases)
+        session.compare(leases.values())
+        listed = None
+        if parts.discovery.is_due(self.sessions, session.session_id) or _lacks_a_parent(leases):
+            # A source that is away must not keep this host from what has leases already.
+            try:
+                found = await parts.discovery.look(leases.values())
+            except SourceError as error:
+                parts.discovery.want()
+                self._tell(RoundFailed(error=str(error)))
+            else:
+                listed = found.listed
+                leases |= {item.partition: item for item in found.created}
+                if found.mine:
+                    self._tell(LeasesCreated(partitions=found.mine))
+                for text in found.failed:
+                    self._tell(RoundFailed(error=text))
+        await self._look_at_sessions(session, consistent=True)
+        self.leases = leases
+        self._listed = listed
+        session.publish(known=known_of(leases.values()))
+        evidence = self._evidence(session, self._plan_now())
+        self._reads = read_done(
+            self._reads,
+            evidence,
+            parts.clock.now_s(),
+            mended=before != leases,
+            interval_s=parts.interval_s,
+            audit_s=parts.audit_s,
+        )
+
+    async def _end_missing(self, session: Session, leases: dict[str, LeaseItem]) -> None:
+        """End the terms whose item is gone; a second, single read makes sure of it."""
+        parts = self._parts
+        for partition, lease in tuple(session.held.items()):
+            if partition not in leases:
+                item = await call(partial(parts.store.read_lease, parts.group, partition), parts.call_timeout_s)
+                if item is None:
+                    lease.end(EndReason.SEEN_TAKEN)
+                else:
+                    leases[partition] = item
+
+    async def _look_at_sessions(self, session: Session, *, consistent: bool) -> None:
+        """Read the sessions, note who has beaten, fence those seen dead and drop them."""
+        parts = self._parts
+        sessions = await call(
+            lambda: parts.store.read_sessions(parts.group, consistent=consistent), self._read_timeout_s
+        )
+        self._view = observe(self._view, sessions, parts.clock.now_s())
+        fenced: set[str] = set()
+        for session_id, beat in expired(self._view, parts.clock.now_s(), besides=session.session_id):
+            if session.is_valid and await self._fence(session_id, beat, sessions):
+                fenced.add(session_id)
+        self.sessions = tuple(
+            # One's own draining enters the plan at once, not only when a beat has published it.
+            replace(item, draining=True) if item.session_id == session.session_id and session.draining else item
+            for item in sessions
+            if item.session_id not in fenced
+        )
+
+    async def _fence(self, session_id: str, beat: int, sessions: Iterable[SessionItem]) -> bool:
+        """Delete a session that was seen dead, on condition of the beat that was seen; say whether it is gone."""
+        parts = self._parts
+        unchanged_s = parts.clock.now_s() - self._view.seen[session_id].since_s
+        result = await call(
+            lambda: parts.store.submit(parts.group, Fence(session_id=session_id, seen_beat=beat)),
+            parts.call_timeout_s,
+        )
+        if isinstance(result, Applied):
+            host_id = next(item.host_id for item in sessions if item.session_id == session_id)
+            self._tell(SessionFenced(session_id=session_id, host_id=host_id, unchanged_s=unchanged_s))
+            return True
+        if result.current is None:
+            return True
+        self._view = observe_one(self._view, result.current, parts.clock.now_s())
+        return False
+
+    async def _do(self, steps: Steps, session: Session, asker: Asker) -> tuple[int, int]:
+        """Take the steps side by side, within a bound; return how many leases were acquired and asked for."""
+        acquired = 0
+        asked = 0
+        at_once = anyio.CapacityLimiter(self._parts.acquires_at_once)
+
+        async def acquire(step: AcquireStep) -> None:
+            nonlocal acquired
+            lease = await session.acquire(step.lease, reason=step.reason)
+            if lease is not None:
+                acquired += 1
+                self.leases[lease.partition] = replace(
+                    step.lease, owner=session.session_id, token=lease.token, seq=0, last_host=session.host_id
+                )
+                self._parts.on_lease(lease)
+
+        async def ask(owner: SessionItem, leases: tuple[LeaseItem, ...]) -> None:
+            nonlocal asked
+            asked += await asker.ask(owner, leases)
+
+        async def alone(step: Callable[[], Awaitable[None]]) -> None:
+            async with at_once:
+                try:
+                    await step()
+                except StoreError as error:
+                    self._tell(RoundFailed(error=str(error)))
+
+        owners = {item.session_id: item for item in self.sessions}
+        for lease, owner in steps.follow:
+            asker.follow((lease,), owner)
+        async with anyio.create_task_group() as tasks:
+            for step in steps.acquire:
+                tasks.start_soon(alone, lambda step=step: acquire(step), name=f"acquire {step.lease.partition}")
+            for lease in steps.give_back:
+                tasks.start_soon(alone, lambda lease=lease: session.give_back(lease), name=f"free {lease.partition}")
+            for owner_id, leases in steps.ask.items():
+                owner = owners[owner_id]
+                tasks.start_soon(alone, lambda owner=owner, leases=leases: ask(owner, leases), name=f"ask {owner_id}")
+        return acquired, asked
+
+    def note_freed(self, lease: Lease, session_id: str) -> None:
+        """Note that this host has freed a lease, so that its own next plan does not take it for a lost acquire."""
+        item = self.leases.get(lease.partition)
+        if item is not None and item.owner == session_id and item.token == lease.token:
+            self.leases[lease.partition] = replace(item, owner=None)
+
+    # --- What is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def _read_timeout_s(self) -> float:
+        # A full read may take many pages; it holds nothing up but the next round.
+        return 4 * self._parts.call_timeout_s
+
+    def _plan_now(self) -> Plan:
+        self._plan = plan(self.leases.values(), self.sessions, listed=self._listed)
+        return self._plan
+
+    def _evidence(self, session: Session, current: Plan) -> Evidence:
+        others = [item for item in self.sessions if item.session_id != session.session_id]
+        return Evidence(
+            signature=signature_of(self.sessions),
+            is_settled=is_settled(current, self.leases.values(), self.sessions),
+            planned=sum(target is not None for target in current.targets.values()),
+            owned=sum(item.owned for item in others) + len(session.held),
+            known=known_of(self.leases.values()),
+            others_known=frozenset(item.known for item in others if item.known is not None),
+        )
+
+    def has_target_besides(self, session_id: str) -> bool:
+        """Say whether some other session could take a lease, by the sessions as last read."""
+        return any(
+            item.session_id != session_id
+            and item.capacity > 0
+            and not item.draining
+            and not item.drain_asked
+            and (item.max_leases is None or item.owned < item.max_leases)
+            for item in self.sessions
+        )
+
+    async def refresh_sessions(self, session: Session) -> None:
+        """Read the sessions consistently, as before a stop."""
+        await self._look_at_sessions(session, consistent=True)
+
+    # --- What is told -----------------------------------------------------------------------------------------------
+
+    def _tell_of(self, session: Session, acquired: int, asked: int, reason: str | None, began_s: float) -> None:
+        now_s = self._parts.clock.now_s()
+        living = {item.session_id for item in self.sessions}
+        states = Counter(_state_of(item, living) for item in self.leases.values())
+        self._tell(
+            GroupSeen(owned=states["owned"], free=states["free"], paused=states["paused"], ended=states["ended"])
+        )
+        if acquired or asked or reason is not None:
+            self._tell(
+                PlanRound(
+                    leases=len(self.leases),
+                    hosts=len(self.sessions),
+                    acquired=acquired,
+                    asked=asked,
+                    full_read=reason,
+                    duration_s=now_s - began_s,
+                )
+            )
+        for item in self.sessions:
+            if item.session_id != session.session_id:
+                self._tell_of_other(session, item, now_s)
+
+    def _tell_of_other(self, session: Session, item: SessionItem, now_s: float) -> None:
+        seen = self._view.seen.get(item.session_id)
+        if seen is None:
+            return
+        if item.host_id == session.host_id and item.beat > 0 and f"same {item.session_id}" not in self._named:
+            self._named.add(f"same {item.session_id}")
+            self._tell(SameHostId(host_id=item.host_id, session_ids=(session.session_id, item.session_id)))
+        if now_s - seen.since_s < WAITING_AFTER * seen.duration_s or item.session_id in self._named:
+            return
+        waiting = sum(lease.owner == item.session_id for lease in self.leases.values())
+        if waiting:
+            self._named.add(item.session_id)
+            left_s = max(0.0, (next_expiry_s(self._view, besides=session.session_id) or math.inf) - now_s)
+            self._tell(
+                WaitingForSession(session_id=item.session_id, host_id=item.host_id, leases=waiting, left_s=left_s)
+            )
+
+    def _tell(self, event: Event) -> None:
+        tell(self._parts.on_event, event)
+
+
+def _state_of(lease: LeaseItem, living: set[str]) -> str:
+    if lease.finished:
+        return "ended"
+    if lease.paused:
+        return "paused"
+    return "owned" if lease.owner in living else "free"
+
+
+def _lacks_a_parent(leases: Mapping[str, LeaseItem]) -> bool:
+    """Say whether a lease that nobody has started has a parent without an item: a listing tells whether it ended."""
+    return any(lease.token == 0 and any(parent not in leases for parent in lease.parents) for lease in leases.values())

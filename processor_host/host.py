@@ -1,0 +1,361 @@
+"""
+The host: puts the parts together and lives one session after the other, until it is stopped.
+
+It starts what runs (HTTP, balancer, one pump per held lease), begins a new session when one is lost, and drains at a
+stop. What each part does is the part's own business; here are only their order and their ends:
+
+- The port is taken and store, source and group are checked before any lease is.
+- Two pumps of one partition never run side by side: a new term waits for the processor of the old one to end.
+- A stop gives everything away, then leaves. What is still running at the end keeps its lease until the session runs
+  out, because a lease must not be freed while its processor lives.
+- If the beats or the balancer die of something unexpected, all terms end and `run` raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from random import Random
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from prometheus_client import CollectorRegistry
+
+from partitions.beats import Pace
+from partitions.clocks import BootClock, Clock
+from partitions.events import Event, OnEvent, tell
+from partitions.items import Scalar
+from partitions.leases import Lease
+from partitions.retries import Waits
+from partitions.sessions import Session
+from partitions.sources.base import Source
+from partitions.stores.base import Store
+from processor_host.balancer import Balancer, BalancerParts
+from processor_host.buffer import ByteBudget
+from processor_host.discovery import Discovery
+from processor_host.errors import SettingsError
+from processor_host.events import HostReady, HostStopped, LoopStalled
+from processor_host.groups import set_up_group
+from processor_host.http import Health, MetricsServer
+from processor_host.lives import Lives
+from processor_host.metrics import HostMetrics
+from processor_host.observed import ObservedStore
+from processor_host.processor import factory_of
+from processor_host.pump import PartitionPump, PumpParts
+from processor_host.pumps import Pumps
+from processor_host.settings import HostSettings, check_id, default_host_id
+from processor_host.urls import open_source, open_store
+
+__all__ = ["Lifespan", "ProcessorHost"]
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+"""Entered once per host; what it yields is `context.resources`."""
+
+TICK_S = 0.25
+"""How often the main loop is looked at."""
+STALL_S = 1.0
+"""A tick that is later than this is told: nothing else on the loop ran meanwhile either."""
+HEALTHY_DURATIONS = 2
+"""A host whose balancer has not finished a look for so many lease durations is unhealthy."""
+STILL_RUNNING = 4
+"""Exit status where a processor had not ended when everything else was done."""
+
+
+class ProcessorHost:
+    """
+    One host of a group: takes its share of the partitions and runs the processor on each.
+
+    Several hosts may run in one process. Only the command line installs signal handlers.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        source: Source | str,
+        store: Store | str,
+        processor: object,
+        settings: HostSettings | None = None,
+        registry: CollectorRegistry | None = None,
+        on_event: OnEvent | None = None,
+        lifespan: Lifespan | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        about: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        """
+        Put a host together; nothing is opened or started yet.
+
+        Args:
+            group: The application that shares the work: `[A-Za-z0-9._-]{1,128}`.
+            source: The stream, or its URL.
+            store: Where the leases live, or its URL.
+            processor: A subclass of `PartitionProcessor`, a factory without arguments, or an `async def handle(batch)`.
+            settings: Timings and bounds; the defaults otherwise.
+            registry: Where the metrics go; one of its own by default.
+            on_event: Gets every event of the host and of the library, after the metrics have.
+            lifespan: Makes what the processors share, entered once per run.
+            clock: For tests; the machine's clock that counts suspend by default.
+            random: For tests; seeded by the system by default.
+            about: Fields for people in the session's item.
+
+        Raises:
+            UserError: something that was given cannot work; the text says what would.
+        """
+        self.settings = settings or HostSettings()
+        self.group = group
+        check_id("group", group)
+        self.host_id = self.settings.host_id or default_host_id()
+        check_id("host_id", self.host_id)
+        self.registry = registry or CollectorRegistry()
+        self.stopped = anyio.Event()
+        """Set once everything is given away and the session has left, or was given up."""
+        self._timings = self.settings.timings()
+        self._factory = factory_of(processor)
+        self._lifespan = lifespan
+        self._clock = clock or BootClock()
+        self._random = random or Random()
+        self._about = dict(about or {})
+        self._metrics = HostMetrics(self.registry, group, clock=self._clock.now_s)
+        self._user_event = on_event
+        self._source = open_source(source) if isinstance(source, str) else source
+        raw = (
+            open_store(store, call_timeout_s=self._timings.call_timeout_s) if isinstance(store, str) else store
+        )
+        self._store: Store = ObservedStore(raw, on_event=self._on_event, clock=self._clock.now_s)
+        self._stopping = anyio.Event()
+        self._stop_by_s = math.inf
+        self._budget = ByteBudget(self.settings.buffer_bytes_max)
+        self._pumps: Pumps | None = None
+        self._balancer: Balancer | None = None
+        self._lives: Lives | None = None
+        self._is_ready = False
+        self._last_round_s = -math.inf
+        self._scope: anyio.CancelScope | None = None
+        self._background: AsyncExitStack | None = None
+
+    # --- What users call --------------------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session | None:
+        """The present session; None before the first and between two."""
+        return None if self._lives is None else self._lives.session
+
+    @property
+    def still_running(self) -> tuple[str, ...]:
+        """The partitions whose processor has not ended."""
+        return () if self._pumps is None else self._pumps.running
+
+    def stop(self) -> None:
+        """Ask for an orderly stop: give everything away, then leave. Twice does nothing more. Not thread-safe."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+
+    def cancel(self) -> None:
+        """Stop at once: cancel every processor, end all terms, leave."""
+        self._stopping.set()
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self) -> int:
+        """
+        Run until `stop` or `cancel` is called.
+
+        Returns:
+            The exit status: 0, or 4 where a processor was still running when everything else was done.
+
+        Raises:
+            UserError, StoreMisconfigured, SourceMisconfigured, SourceMismatch: something does not fit, at the start.
+            StoreUnavailable, SourceUnavailable: not there at the start.
+        """
+        if self._scope is not None:
+            raise SettingsError("this ProcessorHost has run already; make a new one for every run")
+        status = 0
+        with anyio.CancelScope() as self._scope:
+            async with AsyncExitStack() as stack:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._tick, name="tick")
+                    # What still runs at the end has lost its lease; this group waits for it, a command line need not.
+                    async with anyio.create_task_group() as pump_tasks:
+                        self._lives = await self._start(stack, pump_tasks)
+                        await self._lives.run()
+                        status = STILL_RUNNING if self.still_running else 0
+                        self._tell(HostStopped(still_running=self.still_running))
+                        self.stopped.set()
+                    tasks.cancel_scope.cancel()
+        self.stopped.set()
+        return status
+
+    async def __aenter__(self) -> ProcessorHost:
+        """Run beside the body; leaving it stops the host in order."""
+        self._background = AsyncExitStack()
+        tasks = await self._background.enter_async_context(anyio.create_task_group())
+        tasks.start_soon(self.run, name=f"host {self.host_id}")
+        return self
+
+    async def __aexit__(self, *error: object) -> bool | None:
+        """Stop the host and wait for it; an exception of the body cancels it instead."""
+        assert self._background is not None  # Set by __aenter__.
+        if error[0] is None:
+            self.stop()
+        else:
+            self.cancel()
+        return await self._background.__aexit__(*error)  # type: ignore[arg-type]
+
+    # --- Start ------------------------------------------------------------------------------------------------------
+
+    async def _start(self, stack: AsyncExitStack, pump_tasks: TaskGroup) -> Lives:
+        """Open everything, in the order in which a fault is cheapest to find, and check that it fits."""
+        settings = self.settings
+        if settings.metrics_port is not None:
+            self.http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
+            await self.http.start()
+            stack.push_async_callback(self.http.stop)
+        await self._store.open()
+        stack.push_async_callback(self._store.close)
+        await self._source.open()
+        stack.push_async_callback(self._source.close)
+        discovery = Discovery(
+            store=self._store,
+            source=self._source,
+            group=self.group,
+            clock=self._clock,
+            interval_s=settings.discovery_interval_s,
+            call_timeout_s=self._timings.call_timeout_s,
+        )
+        discovery.point = await set_up_group(
+            self._store, self._source, self.group, start=settings.start, timeout_s=self._timings.lease_duration_s
+        )
+        resources = None if self._lifespan is None else await stack.enter_async_context(self._lifespan())
+        self._last_round_s = self._clock.now_s()
+        parts = self._pump_parts(discovery, resources)
+        self._pumps = Pumps(
+            pump_tasks, lambda lease: PartitionPump(lease, parts), clock=self._clock, on_event=self._on_event
+        )
+        self._balancer = Balancer(
+            BalancerParts(
+                store=self._store,
+                group=self.group,
+                clock=self._clock,
+                discovery=discovery,
+                on_lease=self._pumps.start,
+                on_round=self._round_done,
+                interval_s=self._timings.balance_interval_s,
+                audit_s=settings.audit_interval_s,
+                call_timeout_s=self._timings.call_timeout_s,
+                acquires_at_once=settings.acquires_at_once,
+                on_event=self._on_event,
+            )
+        )
+        return Lives(
+            make_session=self._new_session,
+            balancer=self._balancer,
+            pumps=self._pumps,
+            stopping=self._stopping,
+            set_stop_by=self._set_stop_by,
+            clock=self._clock,
+            duration_s=self._timings.lease_duration_s,
+            drain_timeout_s=settings.drain_timeout_s,
+            on_event=self._on_event,
+        )
+
+    def _set_stop_by(self, at_s: float) -> None:
+        self._stop_by_s = at_s
+
+    def _freed(self, lease: Lease) -> None:
+        session = self.session
+        if session is not None and self._balancer is not None:
+            self._balancer.note_freed(lease, session.session_id)
+
+    def _pump_parts(self, discovery: Discovery, resources: Any) -> PumpParts:
+        settings = self.settings
+        return PumpParts(
+            group=self.group,
+            host_id=self.host_id,
+            source=self._source,
+            factory=self._factory,
+            resources=resources,
+            clock=self._clock,
+            random=self._random,
+            budget=self._budget,
+            on_event=self._on_event,
+            stopping=self._stopping,
+            on_freed=self._freed,
+            children_of=discovery.children_of,
+            stop_by_s=lambda: self._stop_by_s,
+            checkpoint_interval_s=settings.checkpoint_interval_s,
+            close_timeout_s=settings.drain_timeout_s,
+            release_margin_s=2 * self._timings.call_timeout_s,
+            batch_records_max=settings.batch_records_max,
+            batch_bytes_max=settings.batch_bytes_max,
+            prefetch_records_max=settings.prefetch_records_max,
+            prefetch_bytes_max=settings.prefetch_bytes_max,
+            read_wait_s=settings.read_wait_s,
+            restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
+        )
+
+    def _new_session(self) -> Session:
+        settings = self.settings
+        return Session(
+            store=self._store,
+            group=self.group,
+            host_id=self.host_id,
+            session_id=f"{self.host_id}:{self._random.getrandbits(64):016x}",
+            clock=self._clock,
+            random=self._random,
+            pace=Pace(
+                duration_s=self._timings.lease_duration_s,
+                handoff_s=self._timings.handoff_s,
+                beat_interval_s=self._timings.beat_interval_s,
+                call_timeout_s=self._timings.call_timeout_s,
+            ),
+            capacity=settings.capacity,
+            max_leases=settings.max_leases,
+            extra=self._about,
+            on_event=self._on_event,
+        )
+
+    # --- What is told -----------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Say whether the loops progress, and whether this host takes part in the group."""
+        session = self.session
+        now_s = self._clock.now_s()
+        is_progressing = now_s - self._last_round_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
+        is_living = session is not None and session.is_valid
+        return Health(
+            healthy=is_progressing or self._stopping.is_set(),
+            ready=self._is_ready and is_living and not self._stopping.is_set(),
+            detail={
+                "host_id": self.host_id,
+                "session_id": None if session is None else session.session_id,
+                "leases": 0 if session is None else len(session.held),
+                "stopping": self._stopping.is_set(),
+                "last_round_s": round(now_s - self._last_round_s, 3),
+            },
+        )
+
+    def _round_done(self) -> None:
+        self._last_round_s = self._clock.now_s()
+        session = self.session
+        if not self._is_ready and session is not None:
+            self._is_ready = True
+            self._tell(HostReady(session_id=session.session_id))
+
+    async def _tick(self) -> None:
+        """Notice when something blocks the loop."""
+        while True:
+            before_s = self._clock.now_s()
+            await anyio.sleep(TICK_S)
+            stall_s = self._clock.now_s() - before_s - TICK_S
+            if stall_s >= STALL_S:
+                self._tell(LoopStalled(stall_s=stall_s))
+
+    def _on_event(self, event: Event) -> None:
+        tell(self._metrics.on_event, event)
+        tell(self._user_event, event)
+
+    def _tell(self, event: Event) -> None:
+        tell(self._on_event, event)

@@ -1,0 +1,148 @@
+"""
+The lives of a host: one session after the other, and the drain that ends the last one.
+
+A session that is lost is final: its terms have ended, its item is deleted, and the host goes on under a new id. At a stop
+the host gives everything away: it publishes that it drains, hands over what others ask for, releases what nobody has
+asked for within the drain time-out, and leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from partitions.clocks import Clock, wait_until
+from partitions.errors import StoreError
+from partitions.events import OnEvent, tell
+from partitions.sessions import Session
+from processor_host.balancer import Balancer
+from processor_host.events import HostDraining
+from processor_host.pumps import Pumps
+
+__all__ = ["Lives"]
+
+SESSION_PAUSE_S = 0.5
+"""Before a new session after one that could not even be registered."""
+LAST_S = 1.0
+"""What a cancelled processor may take to end, at a stop, before the host goes without it."""
+
+
+class Lives:
+    """
+    Runs the sessions of one host.
+
+    Attributes:
+        session: The present session; None before the first and between two.
+        stop_by_s: The moment by which every drain must be over; infinity while the host does not stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        make_session: Callable[[], Session],
+        balancer: Balancer,
+        pumps: Pumps,
+        stopping: anyio.Event,
+        set_stop_by: Callable[[float], None],
+        clock: Clock,
+        duration_s: float,
+        drain_timeout_s: float,
+        on_event: OnEvent | None,
+    ) -> None:
+        self.session: Session | None = None
+        self._make_session = make_session
+        self._balancer = balancer
+        self._pumps = pumps
+        self._stopping = stopping
+        self._set_stop_by = set_stop_by
+        self._clock = clock
+        self._duration_s = duration_s
+        self._drain_timeout_s = drain_timeout_s
+        self._on_event = on_event
+
+    async def run(self) -> None:
+        """Live until the host is stopped and has left."""
+        lost: Session | None = None
+        while not self._stopping.is_set():
+            session = self._make_session()
+            if not await self._register(session):
+                await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)
+                continue
+            self.session = session
+            try:
+                await self._live(session, lost)
+            finally:
+                self.session = None
+            lost = session
+            if not self._stopping.is_set():
+                # At once, or its leases wait for its fence; once more in the next life where the store is away.
+                await session.leave()
+
+    async def _register(self, session: Session) -> bool:
+        """Begin a session; give up where the host is to stop."""
+        registered = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_at_stop, tasks.cancel_scope, name="stop")
+            registered = await session.register()
+            tasks.cancel_scope.cancel()
+        if not registered:
+            # A try that was not answered may have been applied all the same.
+            await session.leave()
+        return registered
+
+    async def _cancel_at_stop(self, scope: anyio.CancelScope) -> None:
+        await self._stopping.wait()
+        scope.cancel()
+
+    async def _live(self, session: Session, lost: Session | None) -> None:
+        """Beat and balance until the session is over."""
+        async with anyio.create_task_group() as life:
+            if lost is not None:
+                life.start_soon(lost.leave, name=f"leave {lost.session_id}")
+            life.start_soon(self._balancer.run, session, name=f"balancer {session.session_id}")
+            life.start_soon(self._drain, session, name=f"drain {session.session_id}")
+            await session.run()
+            life.cancel_scope.cancel()
+
+    async def _drain(self, session: Session) -> None:
+        """Once the host is to stop: give everything away, release what nobody asks for, leave."""
+        reason = await self._wait_for_stop(session)
+        began_s = self._clock.now_s()
+        give_by_s = began_s + self._drain_timeout_s
+        stop_by_s = give_by_s + self._duration_s / 2
+        self._set_stop_by(stop_by_s)
+        session.drain()
+        tell(self._on_event, HostDraining(reason=reason, held=len(session.held)))
+        try:
+            await self._balancer.refresh_sessions(session)
+        except StoreError:
+            # Nobody can be seen who would take over; what follows is bounded.
+            give_by_s = began_s
+        while self._pumps.running and self._clock.now_s() < give_by_s:
+            if not self._balancer.has_target_besides(session.session_id):
+                break
+            await self._pumps.wait_for_some(give_by_s)
+        for lease in tuple(session.held.values()):
+            lease.asked.set()
+        if await self._pumps.wait_for_all(stop_by_s + LAST_S):
+            await session.leave()
+        else:
+            # Not left: a lease must not be free while its processor lives. The others fence this session in time.
+            session.end("it was stopped while a processor was still running")
+
+    async def _wait_for_stop(self, session: Session) -> str:
+        """Return why, once the host is to stop: it was told to, or an operator asks for it in the store."""
+        reason = "stop asked"
+
+        async def wait_for_operator() -> None:
+            nonlocal reason
+            await session.drain_asked.wait()
+            reason = "operator"
+            self._stopping.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for_operator, name="operator")
+            await self._stopping.wait()
+            tasks.cancel_scope.cancel()
+        return reason

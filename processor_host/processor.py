@@ -1,0 +1,203 @@
+"""
+What a user writes and is given: the processor, its context and its batches.
+
+Knows no pump and no store beyond the lease it is handed. A batch checks the lease at each record, so that a host
+that wakes from a freeze in the middle of a batch starts no further record.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from partitions.leases import Lease
+from partitions.sources.base import Record
+from processor_host.errors import SettingsError
+
+__all__ = [
+    "Batch",
+    "CloseReason",
+    "FunctionProcessor",
+    "PartitionProcessor",
+    "ProcessorContext",
+    "ProcessorFactory",
+    "factory_of",
+]
+
+
+class CloseReason(Enum):
+    """Why a processor is closed."""
+
+    LEASE_LOST = "lease lost"
+    """The lease ended before the processor could be drained; write nothing more for the partition."""
+    HANDED_OFF = "handed off"
+    """Another host asked for the partition, or it was paused; the lease is still held while `close` runs."""
+    PARTITION_ENDED = "partition ended"
+    """The partition was processed to its end."""
+    HOST_STOPPING = "host stopping"
+    """The host gives everything away; the lease is still held while `close` runs."""
+    FAILED = "failed"
+    """The processor raised; it is opened again from the checkpoint after a pause, under the same lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorContext:
+    """What a processor is opened with."""
+
+    partition: str
+    lease: Lease
+    """The term under which it works; its `token` is the fencing token, its `ended` the event to stop on."""
+    position: str
+    """The last record done; the first record of the first batch is the one after it."""
+    host_id: str
+    group: str
+    resources: Any
+    """What the host's `lifespan` yielded; None without one."""
+
+
+class Batch:
+    """
+    Some records of one partition, in their order.
+
+    Attributes:
+        partition: The partition's id.
+        lease: The term under which they may be handled.
+        lag_s: Seconds between the partition's newest record and the last one here; None where the source cannot say.
+    """
+
+    __slots__ = ("_records", "_save", "lag_s", "lease", "partition")
+
+    def __init__(
+        self,
+        records: Sequence[Record],
+        *,
+        lease: Lease,
+        lag_s: float | None,
+        save: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._records = tuple(records)
+        self._save = save
+        self.partition = lease.partition
+        self.lease = lease
+        self.lag_s = lag_s
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} records of {self.partition!r}>"
+
+    def __iter__(self) -> Iterator[Record]:
+        """
+        Yield the records.
+
+        Raises:
+            LeaseLost: the lease has ended, seen right before a record would have been handed on.
+        """
+        for record in self._records:
+            self.lease.ensure_held()
+            yield record
+
+    async def checkpoint(self, upto: Record | None = None) -> None:
+        """
+        Store now that everything up to `upto` is done, this record included.
+
+        Without this call a batch is done once `process` has returned, and is stored within the checkpoint interval.
+
+        Args:
+            upto: A record of this batch; None for the last one.
+
+        Raises:
+            ValueError: `upto` is not of this batch.
+            LeaseLost: the lease has ended; nothing was stored.
+        """
+        if upto is None:
+            index = len(self._records) - 1
+        else:
+            try:
+                index = self._records.index(upto)
+            except ValueError:
+                raise ValueError(
+                    f"checkpoint(upto=…): the record at {upto.position!r} of {upto.partition!r} is not of this batch"
+                ) from None
+        await self._save(index)
+
+
+class PartitionProcessor(ABC):
+    """
+    Handles one partition. One instance is made for each term; its methods never run at the same time.
+
+    An exception in any of them closes the processor with FAILED; after a growing pause the same instance is opened
+    again from the checkpoint, so `open` must begin afresh. Nothing is ever skipped.
+    """
+
+    async def open(self, context: ProcessorContext) -> None:  # noqa: B027 (nothing to open is the usual case)
+        """Get ready; called before the first batch and again after a failure. Does nothing unless overridden."""
+
+    @abstractmethod
+    async def process(self, batch: Batch) -> None:
+        """
+        Handle a batch. Once this returns, all of its records count as done.
+
+        It is cancelled when the lease ends, or when a drain takes too long.
+        """
+
+    async def close(self, reason: CloseReason) -> None:  # noqa: B027 (nothing to close is the usual case)
+        """Let go of what `open` took; called once for each `open` that returned. Does nothing unless overridden."""
+
+
+class FunctionProcessor(PartitionProcessor):
+    """A plain `async def handle(batch)` as a processor."""
+
+    def __init__(self, handle: Callable[[Batch], Awaitable[None]]) -> None:
+        self._handle = handle
+
+    async def process(self, batch: Batch) -> None:
+        """See `PartitionProcessor.process`."""
+        await self._handle(batch)
+
+
+ProcessorFactory = Callable[[], PartitionProcessor]
+"""Makes a processor; called once for each term."""
+
+
+def factory_of(processor: object) -> ProcessorFactory:
+    """
+    Turn what a user gives as `processor` into a factory.
+
+    Args:
+        processor: A subclass of `PartitionProcessor`, a callable without arguments that returns one, or a plain
+            `async def handle(batch)`.
+
+    Raises:
+        SettingsError: it is none of these.
+    """
+    if inspect.iscoroutinefunction(processor):
+        handle: Callable[[Batch], Awaitable[None]] = processor
+        return lambda: FunctionProcessor(handle)
+    if inspect.isclass(processor) and issubclass(processor, PartitionProcessor):
+        if inspect.isabstract(processor):
+            missing = ", ".join(sorted(processor.__abstractmethods__))
+            raise SettingsError(f"processor {_name(processor)} does not define {missing}; add it to the class")
+        return processor
+    if not inspect.isclass(processor) and callable(processor) and not _needs_arguments(processor):
+        return processor
+    raise SettingsError(
+        f"processor {_name(processor)} is not a processor; give a subclass of PartitionProcessor, "
+        "a function without arguments that returns one, or an async def that takes a batch"
+    )
+
+
+def _name(processor: object) -> str:
+    return getattr(processor, "__qualname__", None) or repr(processor)
+
+
+def _needs_arguments(processor: Callable[..., object]) -> bool:
+    return any(
+        parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in inspect.signature(processor).parameters.values()
+    )

@@ -1,0 +1,94 @@
+"""
+Reading ahead: fills the buffer of one partition from its source, from one position on.
+
+Knows no lease and no processor. Whatever a source raises, the partition tries again after a growing pause, with a new
+reader right after the last record that was handed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import anyio
+
+from partitions.events import Event, OnEvent, tell
+from partitions.retries import Waits
+from partitions.sources.base import Fetched, Reader, Source
+from processor_host.buffer import Chunk, RecordBuffer
+from processor_host.events import LagSeen, PartitionGap, ReadFailed
+
+__all__ = ["ReadAhead"]
+
+WAITS = Waits(first_s=0.2, most_s=10.0)
+"""Pauses after failed reads; the longest bounds how late reading is back once the source is."""
+
+CLOSE_S = 1.0
+"""How long a reader may take to let go, on the way out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAhead:
+    """One partition, from `position` (the last record done) on."""
+
+    source: Source
+    partition: str
+    position: str
+    records_max: int
+    """Of one read, which is one batch."""
+    bytes_max: int
+    wait_s: float
+    random: Random
+    on_event: OnEvent | None
+
+    async def run(self, buffer: RecordBuffer) -> None:
+        """Read until the partition's end, never further ahead than `buffer` has room."""
+        position = self.position
+        attempt = 0
+        reader: Reader | None = None
+        try:
+            while True:
+                await buffer.wait_for_room()
+                try:
+                    reader = reader or self.source.reader(self.partition, position)
+                    fetched = await reader.read(
+                        records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s
+                    )
+                except Exception as error:  # Containment: whatever a source raises, this partition tries again.
+                    attempt += 1
+                    pause_s = WAITS.after(attempt, self.random)
+                    text = f"{type(error).__name__}: {error}"
+                    self._tell(ReadFailed(partition=self.partition, error=text, attempt=attempt, pause_s=pause_s))
+                    await _close(reader)
+                    reader = None
+                    await anyio.sleep(pause_s)
+                    continue
+                attempt = 0
+                self._take(fetched, position, buffer)
+                if fetched.records:
+                    position = fetched.records[-1].position
+                if fetched.ended:
+                    return
+        finally:
+            await _close(reader)
+
+    def _take(self, fetched: Fetched, position: str, buffer: RecordBuffer) -> None:
+        if fetched.trimmed:
+            self._tell(PartitionGap(partition=self.partition, position=position))
+        if fetched.lag_s is not None:
+            self._tell(LagSeen(partition=self.partition, lag_s=fetched.lag_s))
+        if fetched.records or fetched.ended:
+            buffer.put(Chunk(fetched.records, lag_s=fetched.lag_s, ended=fetched.ended))
+
+    def _tell(self, event: Event) -> None:
+        tell(self.on_event, event)
+
+
+async def _close(reader: Reader | None) -> None:
+    if reader is None:
+        return
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        try:
+            await reader.close()
+        except Exception:  # Containment: a reader that is given up cannot fail anybody.
+            return
