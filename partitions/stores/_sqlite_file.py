@@ -1,0 +1,310 @@
+"""
+The lease file itself: making, finding, opening and deleting it.
+
+Knows no item, no verb and no event loop; everything here blocks, for at most the time that it is given. Theory of
+operation:
+
+- Our file is known by `PRAGMA application_id`, its layout by `user_version`. Both are written in the transaction that
+  makes the tables, so a file is ours as a whole or not at all; a file of zero bytes is one that somebody is making.
+- Making goes in place, not by a rename: SQLite itself then drops a WAL that an earlier file of this name left behind.
+  Who loses the race finds the tables there and does nothing. The change to WAL asks for the file alone and calls no
+  busy handler, so it is tried again here.
+- The file is reached through SQLite only. Opening it as plain bytes and closing it again would drop every POSIX lock
+  that this process has on it, those of other stores too. `os.stat` opens nothing.
+- A file that is deleted or replaced under a running host lives on unseen, and a host that starts later begins a second
+  group at token 0. So every lane compares, before each use, the file that the path names with the one it opened.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from partitions.errors import StoreMisconfigured, StoreUnavailable
+from partitions.stores._sqlite_errors import deleted, is_busy, label_of, patiently, translated
+from partitions.stores._sqlite_rows import SCHEMA
+
+__all__ = ["APPLICATION_ID", "FILE_VERSION", "LeaseFile"]
+
+R = TypeVar("R")
+
+APPLICATION_ID: Final = 0x50484C53
+"""`PHLS` in ASCII: processor host, leases."""
+
+FILE_VERSION: Final = 1
+"""Raised only where an older version could not read or write the tables."""
+
+FOLD_COMMITS: Final = 250
+"""Commits of one store between two folds of the log: about SQLite's own 1,000 pages."""
+
+FOLD_WAIT_MS: Final = 50
+"""How long folding may keep the lock to wait for readers; a read takes well under a millisecond."""
+
+FOLD_AGAIN_S: Final = 2.0
+"""After a fold that found readers in its way."""
+
+LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+"""From this size on the log is cut when it is folded."""
+
+
+class LeaseFile:
+    """One lease file by its path, and which file that was when it was first opened."""
+
+    __slots__ = ("_absolute", "_fold_at_commits", "_fold_at_s", "_opened", "_wal", "commits", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        # Fixed here: the process may change its folder later.
+        self._absolute = self.path.absolute()
+        self._wal = os.path.realpath(self._absolute) + "-wal"
+        self._opened: tuple[int, int] | None = None
+        self.commits = 0
+        """Commits through this object, roughly: threads count without a lock, it only says when to fold."""
+        self._fold_at_commits = FOLD_COMMITS
+        self._fold_at_s = 0.0
+
+    def connect(self, *, wait_s: float) -> sqlite3.Connection:
+        """
+        Open the file that is there, checked to be ours and writable, for the thread that calls.
+
+        Raises:
+            StoreMisconfigured: missing, not ours, of another version, read-only, on a disk that is full.
+            StoreUnavailable: busy for longer than `wait_s`.
+        """
+        self._check_folder()
+        if self._named() is None:
+            raise StoreMisconfigured(f"{self._label} does not exist; check the path, or create it first")
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._connection("rw")
+            self._prepare(connection, wait_s=wait_s)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path, at_start=True) from error
+            raise
+        return connection
+
+    def check(self) -> None:
+        """
+        Make sure that the path still names the file that was opened. Costs one `stat`, microseconds.
+
+        Raises:
+            StoreMisconfigured: it was deleted, moved or replaced.
+        """
+        if self._opened is not None and self._named() != self._opened:
+            raise deleted(self.path)
+
+    def fold_log(self, connection: sqlite3.Connection) -> None:
+        """
+        Fold the write-ahead log back into the file, once enough was committed here; else do nothing.
+
+        RESTART lets the next commit begin the log anew in the same bytes: an append would make the disk keep the
+        file's new size too, which takes longer. It works under the write lock, so no commit can begin
+        the log anew meanwhile (which SQLite before 3.51.3 may answer with a damaged file), and the log ends even where
+        readers are never all idle at once. A reader that stays, as a person's open transaction, makes it wait for
+        `FOLD_WAIT_MS` in vain; then the next try is later. A log that grew meanwhile is cut.
+        """
+        if self.commits < self._fold_at_commits or time.monotonic() < self._fold_at_s:
+            return
+        mode = "RESTART" if self._log_bytes() <= LOG_BYTES_MAX else "TRUNCATE"
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {FOLD_WAIT_MS}")
+            busy = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[0] != 0
+        except sqlite3.Error:
+            # The log still holds everything. A broken disk shows in the next write, which somebody waits for.
+            busy = True
+        finally:
+            connection.execute("PRAGMA busy_timeout = 0")
+        if busy:
+            self._fold_at_s = time.monotonic() + FOLD_AGAIN_S
+        else:
+            self._fold_at_commits = self.commits + FOLD_COMMITS
+
+    def _log_bytes(self) -> int:
+        try:
+            return os.stat(self._wal).st_size
+        except OSError:
+            return 0
+
+    def exists(self, *, wait_s: float) -> bool:
+        """Say whether the store is there; see `Store.exists`. A file that is not ours raises."""
+        self._check_is_no_folder()
+        try:
+            if os.stat(self._absolute).st_size == 0:
+                return False
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreMisconfigured(f"{self._label} cannot be looked at: {error.strerror}; check the path") from error
+        return self._apart("rw", lambda connection: patiently(lambda: self._is_ours(connection), wait_s=wait_s))
+
+    def create(self, *, wait_s: float) -> None:
+        """Make the store where it is not there, whoever else is making it at the same moment; see `Store.create`."""
+        self._check_folder()
+
+        def make(connection: sqlite3.Connection) -> None:
+            patiently(lambda: self._fill(connection), wait_s=wait_s)
+            patiently(lambda: self._use_wal(connection), wait_s=wait_s)
+
+        self._apart("rwc", make)
+
+    def delete(self, *, wait_s: float) -> None:
+        """
+        Delete the file, where it is there and ours.
+
+        Raises:
+            StoreUnavailable: another process, or another store in this one, has it open.
+        """
+        if not self.exists(wait_s=wait_s):
+            return
+        try:
+            # Leaving WAL needs the file alone, so this fails while anybody uses it; and the log goes with it.
+            self._apart(
+                "rw",
+                lambda connection: patiently(
+                    lambda: connection.execute("PRAGMA journal_mode = DELETE").fetchone(), wait_s=wait_s
+                ),
+            )
+            os.unlink(self._absolute)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"{self._label} is in use, and deleting it would leave its hosts without leases; "
+                "stop them, then delete it again"
+            ) from error
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreMisconfigured(
+                f"{self._label} cannot be deleted: {error.strerror}; check the permissions of its folder"
+            ) from error
+
+    @property
+    def _label(self) -> str:
+        return label_of(self.path)
+
+    def _named(self) -> tuple[int, int] | None:
+        """Return which file the path names at this moment, or None."""
+        try:
+            status = os.stat(self._absolute)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def _check_is_no_folder(self) -> None:
+        if self._absolute.is_dir():
+            raise StoreMisconfigured(f"{self._label} is a folder, expected a file in it; name the file")
+
+    def _check_folder(self) -> None:
+        self._check_is_no_folder()
+        if not self._absolute.parent.is_dir():
+            raise StoreMisconfigured(
+                f"{self._label}: folder {str(self._absolute.parent)!r} does not exist; make it, or name another file"
+            )
+
+    def _connection(self, mode: str) -> sqlite3.Connection:
+        # As a URI for the sake of `mode`, so the letters ?, # and % of the path are quoted. No time-out: SQLite's own
+        # wait grows to 100 ms a try, and does not end when nobody is waiting for the answer any more.
+        uri = f"file:{quote(os.fsencode(self._absolute))}?mode={mode}"
+        return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
+
+    def _apart(self, mode: str, use: Callable[[sqlite3.Connection], R]) -> R:
+        """Use a connection of its own, closed at the end, and translate what SQLite raises."""
+        try:
+            connection = self._connection(mode)
+            try:
+                return use(connection)
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise translated(error, self.path, at_start=True) from error
+
+    def _prepare(self, connection: sqlite3.Connection, *, wait_s: float) -> None:
+        before = self._named()
+        if not patiently(lambda: self._is_ours(connection), wait_s=wait_s):
+            raise StoreMisconfigured(f"{self._label} is empty, expected a lease file; create it first")
+        # SQLite opened the file somewhere between the two looks; where they agree it was this one.
+        if before is None or before != self._named() or self._opened not in (None, before):
+            raise deleted(self.path)
+        self._opened = before
+        patiently(lambda: self._use_wal(connection), wait_s=wait_s)
+        # FULL: every commit reaches the disk before it is answered; else a power cut takes tokens back (rule 17).
+        connection.execute("PRAGMA synchronous = FULL")
+        # On macOS an fsync alone stops in the drive's cache. Does nothing elsewhere.
+        connection.execute("PRAGMA fullfsync = ON")
+        # The log is folded back by one lane's chore, never in the middle of a beat.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            # Busy is good enough: that this connection may write at all is checked before the lock is tried.
+            if not is_busy(error):
+                raise
+        else:
+            connection.execute("ROLLBACK")
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """
+        Say whether the file holds our tables (true) or nothing at all (false).
+
+        Raises:
+            StoreMisconfigured: it holds something else.
+        """
+        # One transaction, so that the three answers belong together.
+        connection.execute("BEGIN")
+        try:
+            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        finally:
+            connection.execute("ROLLBACK")
+        return self._told(application_id, version, tables)
+
+    def _told(self, application_id: int, version: int, tables: int) -> bool:
+        if application_id == 0 and tables == 0:
+            return False
+        if application_id != APPLICATION_ID:
+            raise StoreMisconfigured(
+                f"{self._label} is a database of another application (application_id {application_id:#x}, "
+                f"expected {APPLICATION_ID:#x}); name another file"
+            )
+        if version != FILE_VERSION:
+            raise StoreMisconfigured(
+                f"{self._label} has layout version {version}, expected {FILE_VERSION}; "
+                "use the version of this program that made it, or name another file"
+            )
+        return True
+
+    def _fill(self, connection: sqlite3.Connection) -> None:
+        if self._is_ours(connection):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Again, now that nobody else can write: another process may have been faster.
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                for statement in SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        self._is_ours(connection)
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        # Read first: where it is WAL already, which is nearly always, no lock is asked for.
+        mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode != "wal":
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise StoreMisconfigured(
+                f"{self._label} cannot use a write-ahead log (journal mode {mode!r}, expected 'wal'); "
+                "put it on a local disk, not on a network file system"
+            )

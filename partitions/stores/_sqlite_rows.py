@@ -1,0 +1,241 @@
+"""
+Items as rows of SQLite: the tables, and the pure translation both ways.
+
+Knows no connection, no file and no rule. A known field is a column; `extra` is one column of JSON, and there a later
+version puts a field that it adds without an incompatible change, so that this one keeps it. `known` is two columns that
+are both NULL or neither. Every text, JSON too, is what a person reads with the `sqlite3` program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar
+
+from partitions.items import GroupItem, Known, LeaseItem, Scalar, SessionItem
+
+__all__ = ["GROUPS", "LEASES", "SCHEMA", "SESSIONS", "Row", "Table"]
+
+T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+
+Row = tuple[Any, ...]
+"""The values of one row, in the order of the table's columns."""
+
+_COLUMNS: Final = {
+    "groups": (
+        ("group_id", "TEXT NOT NULL"),
+        ("schema_version", "INTEGER NOT NULL"),
+        ("source", "TEXT NOT NULL"),
+        ("start", "TEXT NOT NULL"),
+        ("plan_mode", "TEXT NOT NULL"),
+        ("restore_count", "INTEGER NOT NULL"),
+        ("extra", "TEXT NOT NULL"),
+    ),
+    "sessions": (
+        ("group_id", "TEXT NOT NULL"),
+        ("session_id", "TEXT NOT NULL"),
+        ("host_id", "TEXT NOT NULL"),
+        ("beat", "INTEGER NOT NULL"),
+        ("duration_s", "REAL NOT NULL"),
+        ("handoff_s", "REAL NOT NULL"),
+        ("owned", "INTEGER NOT NULL"),
+        ("load", "REAL NOT NULL"),
+        ("capacity", "REAL NOT NULL"),
+        ("max_leases", "INTEGER"),
+        ("draining", "INTEGER NOT NULL"),
+        ("drain_asked", "INTEGER NOT NULL"),
+        ("known_count", "INTEGER"),
+        ("known_checksum", "INTEGER"),
+        ("asks", "TEXT NOT NULL"),
+        ("extra", "TEXT NOT NULL"),
+    ),
+    "leases": (
+        ("group_id", "TEXT NOT NULL"),
+        ("partition", "TEXT NOT NULL"),
+        ("owner", "TEXT"),
+        ("token", "INTEGER NOT NULL"),
+        ("position", "TEXT NOT NULL"),
+        ("seq", "INTEGER NOT NULL"),
+        ("parents", "TEXT NOT NULL"),
+        ("finished", "INTEGER NOT NULL"),
+        ("paused", "INTEGER NOT NULL"),
+        ("weight", "REAL NOT NULL"),
+        ("last_host", "TEXT"),
+        ("extra", "TEXT NOT NULL"),
+    ),
+}
+
+_KEYS: Final = {
+    "groups": ("group_id",),
+    "sessions": ("group_id", "session_id"),
+    "leases": ("group_id", "partition"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[T]):
+    """One kind of item: its statements, and the translation of a row. A key is the group id, then the item's own id."""
+
+    name: str
+    select_one: str
+    """The columns of the row with this key."""
+    select_all: str
+    """The columns of every row of the group."""
+    write: str
+    """Make the row, or replace it."""
+    write_if_absent: str
+    """Make the row; leave one that is there."""
+    delete: str
+    to_row: Callable[[str, T], Row]
+    """The row of an item in the group of this id."""
+    from_row: Callable[[Row], T]
+
+
+def _table(name: str, *, to_row: Callable[[str, T], Row], from_row: Callable[[Row], T]) -> Table[T]:
+    columns = ", ".join(column for column, _ in _COLUMNS[name])
+    marks = ", ".join("?" for _ in _COLUMNS[name])
+    keys = _KEYS[name]
+    where = " AND ".join(f"{key} = ?" for key in keys)
+    changes = ", ".join(f"{column} = excluded.{column}" for column, _ in _COLUMNS[name] if column not in keys)
+    insert = f"INSERT INTO {name} ({columns}) VALUES ({marks}) ON CONFLICT ({', '.join(keys)})"
+    return Table(
+        name=name,
+        select_one=f"SELECT {columns} FROM {name} WHERE {where}",
+        select_all=f"SELECT {columns} FROM {name} WHERE group_id = ?",
+        write=f"{insert} DO UPDATE SET {changes}",
+        write_if_absent=f"{insert} DO NOTHING",
+        delete=f"DELETE FROM {name} WHERE {where}",
+        to_row=to_row,
+        from_row=from_row,
+    )
+
+
+def _create_table(name: str) -> str:
+    columns = ", ".join(f"{column} {kind}" for column, kind in _COLUMNS[name])
+    # Without a rowid the row lies in the primary key's own tree: one page is written for it instead of two.
+    return f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({', '.join(_KEYS[name])})) WITHOUT ROWID"
+
+
+SCHEMA: Final = tuple(_create_table(name) for name in _COLUMNS)
+"""The statements that make the tables in an empty file."""
+
+
+def _text_of(value: Mapping[str, Any] | tuple[str, ...]) -> str:
+    # Compact, and letters as they are: the row is read on every beat, and by people.
+    plain = dict(value) if isinstance(value, Mapping) else list(value)
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+
+
+_NO_ASKS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_EXTRA: Final[Mapping[str, Scalar]] = MappingProxyType({})
+
+
+def _asks_from(text: str) -> Mapping[str, str]:
+    return _NO_ASKS if text == "{}" else MappingProxyType(json.loads(text))
+
+
+def _extra_from(text: str) -> Mapping[str, Scalar]:
+    return _NO_EXTRA if text == "{}" else MappingProxyType(json.loads(text))
+
+
+def _lease_to_row(group: str, lease: LeaseItem) -> Row:
+    return (
+        group,
+        lease.partition,
+        lease.owner,
+        lease.token,
+        lease.position,
+        lease.seq,
+        _text_of(lease.parents),
+        lease.finished,
+        lease.paused,
+        lease.weight,
+        lease.last_host,
+        _text_of(lease.extra),
+    )
+
+
+def _lease_from_row(row: Row) -> LeaseItem:
+    _, partition, owner, token, position, seq, parents, finished, paused, weight, last_host, extra = row
+    return LeaseItem(
+        partition=partition,
+        owner=owner,
+        token=token,
+        position=position,
+        seq=seq,
+        parents=tuple(json.loads(parents)),
+        finished=bool(finished),
+        paused=bool(paused),
+        weight=weight,
+        last_host=last_host,
+        extra=_extra_from(extra),
+    )
+
+
+def _session_to_row(group: str, session: SessionItem) -> Row:
+    known = session.known
+    return (
+        group,
+        session.session_id,
+        session.host_id,
+        session.beat,
+        session.duration_s,
+        session.handoff_s,
+        session.owned,
+        session.load,
+        session.capacity,
+        session.max_leases,
+        session.draining,
+        session.drain_asked,
+        None if known is None else known.count,
+        None if known is None else known.checksum,
+        _text_of(session.asks),
+        _text_of(session.extra),
+    )
+
+
+def _session_from_row(row: Row) -> SessionItem:
+    (
+        _, session_id, host_id, beat, duration_s, handoff_s, owned, load, capacity, max_leases, draining, drain_asked,
+        known_count, known_checksum, asks, extra,
+    ) = row  # fmt: skip
+    return SessionItem(
+        session_id=session_id,
+        host_id=host_id,
+        beat=beat,
+        duration_s=duration_s,
+        handoff_s=handoff_s,
+        owned=owned,
+        load=load,
+        capacity=capacity,
+        max_leases=max_leases,
+        draining=bool(draining),
+        drain_asked=bool(drain_asked),
+        known=None if known_count is None else Known(count=known_count, checksum=known_checksum),
+        asks=_asks_from(asks),
+        extra=_extra_from(extra),
+    )
+
+
+def _group_to_row(group: str, item: GroupItem) -> Row:
+    extra = _text_of(item.extra)
+    return (group, item.schema_version, item.source, item.start, item.plan_mode, item.restore_count, extra)
+
+
+def _group_from_row(row: Row) -> GroupItem:
+    _, schema_version, source, start, plan_mode, restore_count, extra = row
+    return GroupItem(
+        schema_version=schema_version,
+        source=source,
+        start=start,
+        plan_mode=plan_mode,
+        restore_count=restore_count,
+        extra=_extra_from(extra),
+    )
+
+
+GROUPS: Final = _table("groups", to_row=_group_to_row, from_row=_group_from_row)
+SESSIONS: Final = _table("sessions", to_row=_session_to_row, from_row=_session_from_row)
+LEASES: Final = _table("leases", to_row=_lease_to_row, from_row=_lease_from_row)
