@@ -20,6 +20,10 @@ __all__ = ["Fetched", "PartitionInfo", "Reader", "Record", "Source"]
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+def _no_headers() -> Mapping[str, str]:
+    return _NO_HEADERS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One record of a partition."""
@@ -32,7 +36,7 @@ class Record:
     """The payload; for an imported line its bytes without the newline."""
     time_s: float | None = None
     """When it was written, seconds since 1970 on the source's clock; None where the source does not say."""
-    headers: Mapping[str, str] = field(default=_NO_HEADERS)
+    headers: Mapping[str, str] = field(default_factory=_no_headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
