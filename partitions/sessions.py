@@ -11,7 +11,6 @@ Uses a store and a clock; knows no plan and no processor. `run` does everything 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from random import Random
 from types import MappingProxyType
@@ -22,8 +21,6 @@ from partitions.beats import Beats, Pace
 from partitions.clocks import Clock, wait_until
 from partitions.events import (
     AcquireRefused,
-    Asked,
-    EndReason,
     Event,
     LeaseAcquired,
     OnEvent,
@@ -31,7 +28,8 @@ from partitions.events import (
     SessionEnded,
     tell,
 )
-from partitions.items import Known, LeaseItem, Scalar, parse_ask_key
+from partitions.held import HeldTerms
+from partitions.items import Known, LeaseItem, Scalar
 from partitions.leases import Lease, Terms
 from partitions.retries import call
 from partitions.stores.base import Store
@@ -48,7 +46,6 @@ class Session:
     Attributes:
         session_id: `<host id>:<random>`.
         host_id: The stable name of the host.
-        held: The terms that go on here, by partition; read only.
         table: How long they may go on.
     """
 
@@ -70,15 +67,13 @@ class Session:
     ) -> None:
         self.session_id = session_id
         self.host_id = host_id
-        self.held: dict[str, Lease] = {}
         self.table = SessionTable(clock)
         self._store = store
         self._group = group
         self._clock = clock
         self._call_timeout_s = pace.call_timeout_s
         self._on_event = on_event
-        self._acquiring: set[str] = set()
-        self._releasing: set[str] = set()
+        self._held = HeldTerms(session_id, self.table, on_event)
         self._over: str | None = None
         self._beats = Beats(
             Register(
@@ -97,9 +92,9 @@ class Session:
             random=random,
             pace=pace,
             table=self.table,
-            is_open=self._is_open,
-            on_ask=self._pass_on,
-            owned=lambda: len(self.held),
+            is_open=self._held.is_open,
+            on_ask=self._held.pass_on,
+            owned=lambda: len(self._held.leases),
             on_event=on_event,
         )
         self._terms = Terms(
@@ -111,10 +106,15 @@ class Session:
             table=self.table,
             call_timeout_s=pace.call_timeout_s,
             renew=self.renew,
-            releasing=self._releasing,
-            on_ended=self._ended,
+            releasing=self._held.releasing,
+            on_ended=self._held.ended,
             on_event=on_event,
         )
+
+    @property
+    def held(self) -> Mapping[str, Lease]:
+        """The terms that go on here, by partition."""
+        return self._held.leases
 
     @property
     def is_valid(self) -> bool:
@@ -144,7 +144,7 @@ class Session:
 
     def is_busy(self, partition: str) -> bool:
         """Say whether a term of the partition goes on here, or an acquire or release of it waits for its answer."""
-        return partition in self.held or partition in self._acquiring or partition in self._releasing
+        return self._held.is_busy(partition)
 
     @property
     def is_over(self) -> bool:
@@ -237,16 +237,16 @@ class Session:
             session_id=self.session_id,
             host_id=self.host_id,
         )
-        self._acquiring.add(partition)
-        try:
+        with self._held.acquiring(partition):
             result = await call(
                 lambda: self._store.submit(self._group, verb),
                 min(self._call_timeout_s, self.table.valid_until_s - sent_s),
             )
-            # The term is held before the acquire counts as answered: an ask must find one or the other (rule 16).
-            lease = None if not isinstance(result, Applied) or result.item is None else self._begin(result.item)
-        finally:
-            self._acquiring.discard(partition)
+            lease = None
+            if isinstance(result, Applied) and result.item is not None:
+                lease = Lease(self._terms, result.item)
+                self._held.begin(lease)
+                self._beats.moved.set()
         if lease is None:
             current = None if isinstance(result, Applied) else result.current
             self._tell(
@@ -275,19 +275,8 @@ class Session:
         return lease
 
     def compare(self, leases: Iterable[LeaseItem]) -> None:
-        """
-        End each term that a read of the store contradicts, and drain each that is paused (rule 6).
-
-        A page that was read just before one's own acquire landed shows an older token; that ends nothing.
-        """
-        for item in leases:
-            lease = self.held.get(item.partition)
-            if lease is None or item.token < lease.token:
-                continue
-            if item.token > lease.token or item.owner != self.session_id:
-                lease.end(EndReason.SEEN_TAKEN)
-            elif item.paused:
-                lease.asked.set()
+        """End each term that a read of the store contradicts, and drain each that is paused."""
+        self._held.compare(leases)
 
     async def give_back(self, seen: LeaseItem) -> None:
         """
@@ -303,39 +292,11 @@ class Session:
         if self.is_busy(seen.partition) or seen.owner != self.session_id:
             return
         verb = Release(partition=seen.partition, owner=self.session_id, token=seen.token)
-        self._releasing.add(seen.partition)
+        self._held.releasing.add(seen.partition)
         try:
             await call(lambda: self._store.submit(self._group, verb), self._call_timeout_s)
         finally:
-            self._releasing.discard(seen.partition)
-
-    def _begin(self, item: LeaseItem) -> Lease:
-        """Hold the term that an acquire has just brought; an ask for it may be known already."""
-        lease = Lease(self._terms, item)
-        self.held[lease.partition] = lease
-        if self.table.is_asked(lease.key):
-            lease.asked.set()
-        self._beats.moved.set()
-        return lease
-
-    def _is_open(self, partition: str, token: int) -> bool:
-        if partition in self._acquiring or partition in self._releasing:
-            return True
-        lease = self.held.get(partition)
-        return lease is not None and lease.token == token
-
-    def _pass_on(self, key: str, asker: str) -> None:
-        """Tell the term that an ask names, if it is held here, to drain."""
-        try:
-            partition, token = parse_ask_key(key)
-        except ValueError:
-            return
-        lease = self.held.get(partition)
-        is_held = lease is not None and lease.token == token
-        if lease is not None and is_held:
-            lease.asked.set()
-        left_s = self.table.remaining_s(key)
-        self._tell(Asked(partition=partition, token=token, asker=asker, left_s=left_s, held=is_held))
+            self._held.releasing.discard(seen.partition)
 
     async def _watch(self) -> None:
         """End each term at its moment, whatever the beat is waiting for."""
@@ -343,15 +304,7 @@ class Session:
             if self._beats.moved.is_set():
                 # Not replaced while unset: somebody else may be waiting on it.
                 self._beats.moved = anyio.Event()
-            for lease in tuple(self.held.values()):
-                if not lease.is_held():
-                    lease.end(lease.reason_of_time())
-            next_s = min((self.table.until_s(lease.key) for lease in self.held.values()), default=math.inf)
-            await wait_until(self._clock, next_s, self._beats.moved)
-
-    def _ended(self, lease: Lease) -> None:
-        if self.held.get(lease.partition) is lease:
-            del self.held[lease.partition]
+            await wait_until(self._clock, self._held.end_overdue(), self._beats.moved)
 
     def _finish(self, reason: str, *, lost: bool) -> None:
         """End everything of this session, once."""
@@ -359,8 +312,7 @@ class Session:
             return
         self._over = reason
         self.table.close()
-        for lease in tuple(self.held.values()):
-            lease.end(EndReason.SESSION_ENDED)
+        self._held.end_all()
         self._beats.close()
         self._tell(SessionEnded(session_id=self.session_id, reason=reason, lost=lost))
 

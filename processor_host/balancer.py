@@ -10,8 +10,6 @@ acquires, so an owner that is missing from the later read is gone.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,14 +29,12 @@ from partitions.stores.base import Store
 from partitions.verbs import Applied, Fence
 from processor_host.asker import Asker
 from processor_host.discovery import Discovery
-from processor_host.events import GroupSeen, LeasesCreated, PlanRound, RoundFailed, SameHostId, WaitingForSession
+from processor_host.events import LeasesCreated, PlanRound, RoundFailed
+from processor_host.news import GroupNews
 from processor_host.reads import Evidence, ReadState, due, note_round, read_done, signature_of
 from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
 
 __all__ = ["Balancer", "BalancerParts"]
-
-WAITING_AFTER = 0.5
-"""A session whose beat has not moved for this part of its duration has missed one; it is named if it owns leases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +74,7 @@ class Balancer:
         self._listed: frozenset[str] | None = None
         self._plan: Plan | None = None
         self._poked = anyio.Event()
-        self._named: set[str] = set()
-        """Sessions that were named as waited for, and pairs of one host id that were warned of."""
+        self._news = GroupNews(parts.on_event)
 
     def poke(self) -> None:
         """Begin the next round at once."""
@@ -303,14 +298,15 @@ class Balancer:
         """Read the sessions consistently, as before a stop."""
         await self._look_at_sessions(session, consistent=True)
 
-    # --- What is told -----------------------------------------------------------------------------------------------
-
     def _tell_of(self, session: Session, acquired: int, asked: int, reason: str | None, began_s: float) -> None:
         now_s = self._parts.clock.now_s()
-        living = {item.session_id for item in self.sessions}
-        states = Counter(_state_of(item, living) for item in self.leases.values())
-        self._tell(
-            GroupSeen(owned=states["owned"], free=states["free"], paused=states["paused"], ended=states["ended"])
+        self._news.round_done(
+            self.leases.values(),
+            self.sessions,
+            self._view,
+            session_id=session.session_id,
+            host_id=session.host_id,
+            now_s=now_s,
         )
         if acquired or asked or reason is not None:
             self._tell(
@@ -323,37 +319,9 @@ class Balancer:
                     duration_s=now_s - began_s,
                 )
             )
-        for item in self.sessions:
-            if item.session_id != session.session_id:
-                self._tell_of_other(session, item, now_s)
-
-    def _tell_of_other(self, session: Session, item: SessionItem, now_s: float) -> None:
-        seen = self._view.seen.get(item.session_id)
-        if seen is None:
-            return
-        if item.host_id == session.host_id and item.beat > 0 and f"same {item.session_id}" not in self._named:
-            self._named.add(f"same {item.session_id}")
-            self._tell(SameHostId(host_id=item.host_id, session_ids=(session.session_id, item.session_id)))
-        if now_s - seen.since_s < WAITING_AFTER * seen.duration_s or item.session_id in self._named:
-            return
-        waiting = sum(lease.owner == item.session_id for lease in self.leases.values())
-        if waiting:
-            self._named.add(item.session_id)
-            left_s = max(0.0, (next_expiry_s(self._view, besides=session.session_id) or math.inf) - now_s)
-            self._tell(
-                WaitingForSession(session_id=item.session_id, host_id=item.host_id, leases=waiting, left_s=left_s)
-            )
 
     def _tell(self, event: Event) -> None:
         tell(self._parts.on_event, event)
-
-
-def _state_of(lease: LeaseItem, living: set[str]) -> str:
-    if lease.finished:
-        return "ended"
-    if lease.paused:
-        return "paused"
-    return "owned" if lease.owner in living else "free"
 
 
 def _lacks_a_parent(leases: Mapping[str, LeaseItem]) -> bool:

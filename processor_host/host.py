@@ -36,7 +36,7 @@ from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
 from processor_host.discovery import Discovery
 from processor_host.errors import SettingsError
-from processor_host.events import HostReady, HostStopped, LoopStalled
+from processor_host.events import HostReady, HostStopped
 from processor_host.groups import set_up_group
 from processor_host.http import Health, MetricsServer
 from processor_host.lives import Lives
@@ -46,6 +46,7 @@ from processor_host.processor import factory_of
 from processor_host.pump import PartitionPump, PumpParts
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
+from processor_host.stalls import watch_stalls
 from processor_host.urls import open_source, open_store
 
 __all__ = ["Lifespan", "ProcessorHost"]
@@ -53,10 +54,6 @@ __all__ = ["Lifespan", "ProcessorHost"]
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 """Entered once per host; what it yields is `context.resources`."""
 
-TICK_S = 0.25
-"""How often the main loop is looked at."""
-STALL_S = 1.0
-"""A tick that is later than this is told: nothing else on the loop ran meanwhile either."""
 HEALTHY_DURATIONS = 2
 """A host whose balancer has not finished a look for so many lease durations is unhealthy."""
 STILL_RUNNING = 4
@@ -121,9 +118,7 @@ class ProcessorHost:
         self._metrics = HostMetrics(self.registry, group, clock=self._clock.now_s)
         self._user_event = on_event
         self._source = open_source(source) if isinstance(source, str) else source
-        raw = (
-            open_store(store, call_timeout_s=self._timings.call_timeout_s) if isinstance(store, str) else store
-        )
+        raw = open_store(store, call_timeout_s=self._timings.call_timeout_s) if isinstance(store, str) else store
         self._store: Store = ObservedStore(raw, on_event=self._on_event, clock=self._clock.now_s)
         self._stopping = anyio.Event()
         self._stop_by_s = math.inf
@@ -174,17 +169,16 @@ class ProcessorHost:
             raise SettingsError("this ProcessorHost has run already; make a new one for every run")
         status = 0
         with anyio.CancelScope() as self._scope:
-            async with AsyncExitStack() as stack:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._tick, name="tick")
-                    # What still runs at the end has lost its lease; this group waits for it, a command line need not.
-                    async with anyio.create_task_group() as pump_tasks:
-                        self._lives = await self._start(stack, pump_tasks)
-                        await self._lives.run()
-                        status = STILL_RUNNING if self.still_running else 0
-                        self._tell(HostStopped(still_running=self.still_running))
-                        self.stopped.set()
-                    tasks.cancel_scope.cancel()
+            async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+                tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
+                # What still runs at the end has lost its lease; this group waits for it, a command line need not.
+                async with anyio.create_task_group() as pump_tasks:
+                    self._lives = await self._start(stack, pump_tasks)
+                    await self._lives.run()
+                    status = STILL_RUNNING if self.still_running else 0
+                    self._tell(HostStopped(still_running=self.still_running))
+                    self.stopped.set()
+                tasks.cancel_scope.cancel()
         self.stopped.set()
         return status
 
@@ -343,15 +337,6 @@ class ProcessorHost:
         if not self._is_ready and session is not None:
             self._is_ready = True
             self._tell(HostReady(session_id=session.session_id))
-
-    async def _tick(self) -> None:
-        """Notice when something blocks the loop."""
-        while True:
-            before_s = self._clock.now_s()
-            await anyio.sleep(TICK_S)
-            stall_s = self._clock.now_s() - before_s - TICK_S
-            if stall_s >= STALL_S:
-                self._tell(LoopStalled(stall_s=stall_s))
 
     def _on_event(self, event: Event) -> None:
         tell(self._metrics.on_event, event)

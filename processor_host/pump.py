@@ -39,6 +39,7 @@ from processor_host.events import (
 )
 from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, ProcessorFactory
 from processor_host.reading import ReadAhead
+from processor_host.user_code import UserFailed, call_user
 
 __all__ = ["PartitionPump", "PumpParts"]
 
@@ -90,15 +91,6 @@ class _Outcome(Enum):
     LOST = "lease lost"
 
 
-class _UserFailed(Exception):
-    """User code raised; carries where. Never leaves this module."""
-
-    def __init__(self, stage: str, error: BaseException) -> None:
-        super().__init__(stage)
-        self.stage = stage
-        self.error = error
-
-
 class PartitionPump:
     """
     Runs the processor of one term.
@@ -144,7 +136,7 @@ class PartitionPump:
                 return _Outcome.DRAINED
             try:
                 outcome = await self._run_once()
-            except _UserFailed as failed:
+            except UserFailed as failed:
                 await self._pause(failed)
                 continue
             return outcome if self.lease.is_held() else _Outcome.LOST
@@ -155,7 +147,7 @@ class PartitionPump:
         Open the processor, hand it batches until something ends that, close it.
 
         Raises:
-            _UserFailed: user code raised; it is to be run again.
+            UserFailed: user code raised; it is to be run again.
         """
         buffer = RecordBuffer(
             self._parts.budget,
@@ -164,18 +156,18 @@ class PartitionPump:
         )
         is_open = False
         outcome = _Outcome.LOST
-        failure: _UserFailed | None = None
+        failure: UserFailed | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_end, tasks.cancel_scope, name=f"watch end {self.lease.key}")
                 tasks.start_soon(self._watch_ask, buffer, name=f"watch ask {self.lease.key}")
                 try:
-                    await self._call("open", self._open)
+                    await call_user(self.lease, "open", self._open)
                     is_open = True
                     tasks.start_soon(self._reader().run, buffer, name=f"read {self.lease.key}")
                     tasks.start_soon(self._save_regularly, name=f"checkpoint {self.lease.key}")
                     outcome = await self._hand_on(buffer)
-                except _UserFailed as failed:
+                except UserFailed as failed:
                     failure = failed
                 except LeaseLost:
                     outcome = _Outcome.LOST
@@ -191,26 +183,6 @@ class PartitionPump:
         if failure is not None:
             raise failure
         return outcome
-
-    # --- User code --------------------------------------------------------------------------------------------------
-
-    async def _call(self, stage: str, call: Callable[[], Awaitable[None]]) -> None:
-        """Await user code, and tell its failures from cancellation and from the end of the lease."""
-        try:
-            await call()
-        except LeaseLost as error:
-            if self.lease.is_held():
-                # Of some other lease, which is the user's business.
-                raise _UserFailed(stage, error) from error
-            raise
-        except Exception as error:  # Containment: trouble of one partition stays there.
-            raise _UserFailed(stage, error) from error
-        except anyio.get_cancelled_exc_class() as error:
-            if anyio.current_effective_deadline() == -math.inf:
-                raise
-            # Nobody cancelled this task: user code awaited something of its own that was. Passing it on would end the
-            # pump without a word and keep the lease without a processor.
-            raise _UserFailed(stage, error) from error
 
     async def _open(self) -> None:
         if self._processor is None:
@@ -238,7 +210,7 @@ class PartitionPump:
             )
         )
 
-    async def _close(self, outcome: _Outcome | None) -> _UserFailed | None:
+    async def _close(self, outcome: _Outcome | None) -> UserFailed | None:
         """Close the processor in bounded time, `outcome` None after a failure; return what it raised."""
         processor = self._processor
         assert processor is not None  # It was opened.
@@ -253,8 +225,8 @@ class PartitionPump:
             limit_s = min(limit_s, max(0.0, left_s))
         try:
             with anyio.move_on_after(limit_s, shield=True):
-                await self._call("close", lambda: processor.close(reason))
-        except _UserFailed as failed:
+                await call_user(self.lease, "close", lambda: processor.close(reason))
+        except UserFailed as failed:
             self._tell(self._failure_event(failed, pause_s=0.0))
             return failed
         except LeaseLost:
@@ -271,7 +243,7 @@ class PartitionPump:
         is_stopping = self._parts.stopping.is_set() or outcome is _Outcome.LOST
         return CloseReason.HOST_STOPPING if is_stopping else CloseReason.HANDED_OFF
 
-    async def _pause(self, failed: _UserFailed) -> None:
+    async def _pause(self, failed: UserFailed) -> None:
         """Store what is done, tell of the failure, and wait before the next run; an ask ends the wait."""
         try:
             await self._checkpointer.save()
@@ -282,7 +254,7 @@ class PartitionPump:
         self._tell(self._failure_event(failed, pause_s=pause_s))
         await wait_until(self._parts.clock, self._parts.clock.now_s() + pause_s, self.lease.asked)
 
-    def _failure_event(self, failed: _UserFailed, *, pause_s: float) -> ProcessorFailed:
+    def _failure_event(self, failed: UserFailed, *, pause_s: float) -> ProcessorFailed:
         return ProcessorFailed(
             partition=self.lease.partition,
             token=self.lease.token,
@@ -292,8 +264,6 @@ class PartitionPump:
             attempt=self._failures,
             pause_s=pause_s,
         )
-
-    # --- Handing on -------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, buffer: RecordBuffer) -> _Outcome:
         """Give one chunk after the other to `process`, and mark each that it returned from."""
@@ -324,7 +294,7 @@ class PartitionPump:
 
         batch = Batch(chunk.records, lease=self.lease, lag_s=chunk.lag_s, save=save)
         began_s = self._parts.clock.now_s()
-        await self._call("process", lambda: processor.process(batch))
+        await call_user(self.lease, "process", lambda: processor.process(batch))
         self._checkpointer.mark(before + len(chunk.records), chunk.records[-1].position)
         self._failures = 0
         self._tell(
@@ -348,8 +318,6 @@ class PartitionPump:
             random=self._parts.random,
             on_event=self._parts.on_event,
         )
-
-    # --- Beside it --------------------------------------------------------------------------------------------------
 
     async def _watch_end(self, scope: anyio.CancelScope) -> None:
         """Stop everything at once when the term ends."""

@@ -1,0 +1,90 @@
+"""
+News of the group: what a balancer's round tells, beside what it does.
+
+Knows no store; it is given what the round has read. Each session is named once for each thing that is odd about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from partitions.events import OnEvent, tell
+from partitions.items import LeaseItem, SessionItem
+from partitions.liveness import LiveView, expires_at_s
+from processor_host.events import GroupSeen, SameHostId, WaitingForSession
+
+__all__ = ["GroupNews"]
+
+WAITING_AFTER = 0.5
+"""A session whose beat has not moved for this part of its duration has missed one; it is named if it owns leases."""
+
+
+class GroupNews:
+    """Tells how the partitions stand, for whom leases wait, and who else has this host's id."""
+
+    def __init__(self, on_event: OnEvent | None) -> None:
+        self._on_event = on_event
+        self._waited_for: set[str] = set()
+        self._namesakes: set[str] = set()
+
+    def round_done(
+        self,
+        leases: Iterable[LeaseItem],
+        sessions: Iterable[SessionItem],
+        view: LiveView,
+        *,
+        session_id: str,
+        host_id: str,
+        now_s: float,
+    ) -> None:
+        """
+        Tell what is new after one round.
+
+        Args:
+            leases: All leases as last read.
+            sessions: All sessions as last read.
+            view: When each of them was last seen to beat.
+            session_id: This host's session.
+            host_id: This host.
+            now_s: This host's clock.
+        """
+        sessions = tuple(sessions)
+        leases = tuple(leases)
+        living = {session.session_id for session in sessions}
+        states = Counter(_state_of(lease, living) for lease in leases)
+        counts = GroupSeen(owned=states["owned"], free=states["free"], paused=states["paused"], ended=states["ended"])
+        tell(self._on_event, counts)
+        for other in sessions:
+            if other.session_id == session_id:
+                continue
+            # One that has beaten lives, or did so a moment ago; a first beat may be all that a dead one left.
+            if other.host_id == host_id and other.beat > 0 and other.session_id not in self._namesakes:
+                self._namesakes.add(other.session_id)
+                tell(self._on_event, SameHostId(host_id=host_id, session_ids=(session_id, other.session_id)))
+            self._name_if_silent(other, leases, view, now_s)
+
+    def _name_if_silent(self, other: SessionItem, leases: Iterable[LeaseItem], view: LiveView, now_s: float) -> None:
+        seen = view.seen.get(other.session_id)
+        if seen is None or now_s - seen.since_s < WAITING_AFTER * seen.duration_s:
+            return
+        waiting = sum(lease.owner == other.session_id for lease in leases)
+        if waiting and other.session_id not in self._waited_for:
+            self._waited_for.add(other.session_id)
+            tell(
+                self._on_event,
+                WaitingForSession(
+                    session_id=other.session_id,
+                    host_id=other.host_id,
+                    leases=waiting,
+                    left_s=max(0.0, expires_at_s(seen) - now_s),
+                ),
+            )
+
+
+def _state_of(lease: LeaseItem, living: set[str]) -> str:
+    if lease.finished:
+        return "ended"
+    if lease.paused:
+        return "paused"
+    return "owned" if lease.owner in living else "free"
