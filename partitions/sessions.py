@@ -46,7 +46,8 @@ class Session:
     Attributes:
         session_id: `<host id>:<random>`.
         host_id: The stable name of the host.
-        table: How long they may go on.
+        table: How long its terms may go on.
+        has_left: The store is known to have no item of it.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Session:
         self._on_event = on_event
         self._held = HeldTerms(session_id, self.table, on_event)
         self._over: str | None = None
+        self.has_left = False
         self._beats = Beats(
             Register(
                 session_id=session_id,
@@ -209,7 +211,8 @@ class Session:
             True if the store is known to have no such item.
         """
         self._finish("it left", lost=False)
-        return await self._beats.leave()
+        self.has_left = await self._beats.leave() or self.has_left
+        return self.has_left
 
     async def acquire(self, seen: LeaseItem, *, reason: str) -> Lease | None:
         """

@@ -72,7 +72,7 @@ class Balancer:
         self._view = LiveView.empty()
         self._reads = ReadState()
         self._listed: frozenset[str] | None = None
-        self._plan: Plan | None = None
+        self._plan = Plan(targets={})
         self._poked = anyio.Event()
         self._news = GroupNews(parts.on_event)
 
@@ -110,20 +110,11 @@ class Balancer:
 
     async def _round(self, session: Session, asker: Asker) -> None:
         began_s = self._parts.clock.now_s()
-        reason = None
-        if self._plan is not None and self._reads.signature is not None:
-            await self._look_at_sessions(session, consistent=False)
-            evidence = self._evidence(session, self._plan_now())
-            self._reads = note_round(self._reads, evidence)
-            reason = due(self._reads, evidence, self._parts.clock.now_s(), audit_s=self._parts.audit_s)
-            if reason is None and self._parts.discovery.is_due(self.sessions, session.session_id):
-                reason = "discovery"
-        else:
-            reason = "first"
+        reason = await self._reason_to_read(session)
         if reason is not None:
             await self._read_all(session)
         steps = steps_of(
-            self._plan_now(),
+            self._plan,
             self.leases.values(),
             self.sessions,
             session_id=session.session_id,
@@ -131,6 +122,23 @@ class Balancer:
         )
         acquired, asked = await self._do(steps, session, asker)
         self._tell_of(session, acquired, asked, reason, began_s)
+
+    async def _reason_to_read(self, session: Session) -> str | None:
+        """Read what is cheap, and say why all leases must be read; None if they need not."""
+        parts = self._parts
+        if self._reads.signature is None:
+            return "first"
+        await self._look_at_sessions(session, consistent=False)
+        evidence = self._evidence(session)
+        self._reads = note_round(self._reads, evidence)
+        if parts.discovery.is_due(self.sessions, session.session_id):
+            try:
+                await parts.discovery.peek(self.leases)
+            except SourceError as error:
+                self._tell(RoundFailed(error=str(error)))
+        if parts.discovery.is_wanted:
+            return "partitions changed"
+        return due(self._reads, evidence, parts.clock.now_s(), audit_s=parts.audit_s)
 
     async def _read_all(self, session: Session) -> None:
         """Read leases, then maybe the source, then sessions; end and resolve what the answers contradict."""
@@ -141,7 +149,7 @@ class Balancer:
         await self._end_missing(session, leases)
         session.compare(leases.values())
         listed = None
-        if parts.discovery.is_due(self.sessions, session.session_id) or _lacks_a_parent(leases):
+        if parts.discovery.is_wanted or _lacks_a_parent(leases):
             # A source that is away must not keep this host from what has leases already.
             try:
                 found = await parts.discovery.look(leases.values())
@@ -159,7 +167,7 @@ class Balancer:
         self.leases = leases
         self._listed = listed
         session.publish(known=known_of(leases.values()))
-        evidence = self._evidence(session, self._plan_now())
+        evidence = self._evidence(session)
         self._reads = read_done(
             self._reads,
             evidence,
@@ -268,11 +276,9 @@ class Balancer:
         # A full read may take many pages; it holds nothing up but the next round.
         return 4 * self._parts.call_timeout_s
 
-    def _plan_now(self) -> Plan:
-        self._plan = plan(self.leases.values(), self.sessions, listed=self._listed)
-        return self._plan
-
-    def _evidence(self, session: Session, current: Plan) -> Evidence:
+    def _evidence(self, session: Session) -> Evidence:
+        """Plan with what is known now, and return what that shows."""
+        self._plan = current = plan(self.leases.values(), self.sessions, listed=self._listed)
         others = [item for item in self.sessions if item.session_id != session.session_id]
         return Evidence(
             signature=signature_of(self.sessions),

@@ -2,13 +2,16 @@
 Discovery: makes the lease of every partition that has none.
 
 A listing counts only if it was read *after* the lease read that lacks the partition, else a lease that was deleted at
-its end is made again and replayed. One host looks at every interval, the first in session order; the others are its
-back-up and look half as often. Whoever reads a partition to its end looks at once.
+its end is made again and replayed. So a listing that shows something new only makes the next round read the leases and
+list again; a group at rest pays for listings alone.
+
+One host looks at every interval, the first in session order; the others are its back-up and look half as often. Whoever
+reads a partition to its end looks at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -62,12 +65,27 @@ class Discovery:
         """Look in the next round, as when a partition has ended."""
         self._wanted = True
 
+    @property
+    def is_wanted(self) -> bool:
+        """Say whether leases may be missing: the next round reads them and looks."""
+        return self._wanted
+
     def is_due(self, sessions: Iterable[SessionItem], session_id: str) -> bool:
-        """Say whether this host should look now."""
-        if self._wanted or self._last_s is None:
-            return True
+        """Say whether this host should list the source again."""
         factor = 1 if is_first(sessions, session_id) else 2
-        return self._clock.now_s() - self._last_s >= factor * self._interval_s
+        return self._last_s is None or self._clock.now_s() - self._last_s >= factor * self._interval_s
+
+    async def peek(self, known: Container[str]) -> None:
+        """
+        List the source; want a look if it lists a partition that is not `known`.
+
+        Raises:
+            SourceError: the source could not be listed; a later round tries again.
+        """
+        partitions = await self._source.list_partitions()
+        self._last_s = self._clock.now_s()
+        if any(info.partition not in known for info in partitions):
+            self._wanted = True
 
     async def look(self, leases: Iterable[LeaseItem]) -> Found:
         """

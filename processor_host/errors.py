@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["NotThereError", "SettingsError", "UserError"]
+__all__ = ["NotThereError", "SettingsError", "UserError", "only_error"]
 
 
 class UserError(ValueError):
@@ -29,3 +29,11 @@ class NotThereError(UserError):
     """A store or source that is named is not there, or denied."""
 
     exit_status: ClassVar[int] = 3
+
+
+def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what a task group wraps, where it is one exception: the caller knows nothing of the tasks."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

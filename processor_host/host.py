@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from partitions.beats import Pace
 from partitions.clocks import BootClock, Clock
-from partitions.events import Event, OnEvent, tell
+from partitions.events import EndReason, Event, OnEvent, tell
 from partitions.items import Scalar
 from partitions.leases import Lease
 from partitions.retries import Waits
@@ -35,7 +35,7 @@ from partitions.stores.base import Store
 from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
 from processor_host.discovery import Discovery
-from processor_host.errors import SettingsError
+from processor_host.errors import SettingsError, only_error
 from processor_host.events import HostReady, HostStopped
 from processor_host.groups import set_up_group
 from processor_host.http import Health, MetricsServer
@@ -43,7 +43,8 @@ from processor_host.lives import Lives
 from processor_host.metrics import HostMetrics
 from processor_host.observed import ObservedStore
 from processor_host.processor import factory_of
-from processor_host.pump import PartitionPump, PumpParts
+from processor_host.pump import PartitionPump
+from processor_host.pump_parts import PumpBounds, PumpParts
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.stalls import watch_stalls
@@ -125,6 +126,7 @@ class ProcessorHost:
         self._budget = ByteBudget(self.settings.buffer_bytes_max)
         self._pumps: Pumps | None = None
         self._balancer: Balancer | None = None
+        self._discovery: Discovery | None = None
         self._lives: Lives | None = None
         self._is_ready = False
         self._last_round_s = -math.inf
@@ -169,18 +171,28 @@ class ProcessorHost:
             raise SettingsError("this ProcessorHost has run already; make a new one for every run")
         status = 0
         with anyio.CancelScope() as self._scope:
-            async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+            try:
+                status = await self._run()
+            except BaseExceptionGroup as group:
+                raise only_error(group) from group
+            finally:
+                self.stopped.set()
+        return status
+
+    async def _run(self) -> int:
+        async with AsyncExitStack() as stack:
+            discovery, resources = await self._start(stack)
+            async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
-                    self._lives = await self._start(stack, pump_tasks)
+                    self._lives = self._put_together(discovery, resources, pump_tasks)
                     await self._lives.run()
-                    status = STILL_RUNNING if self.still_running else 0
-                    self._tell(HostStopped(still_running=self.still_running))
+                    still_running = self.still_running
+                    self._tell(HostStopped(still_running=still_running))
                     self.stopped.set()
                 tasks.cancel_scope.cancel()
-        self.stopped.set()
-        return status
+        return STILL_RUNNING if still_running else 0
 
     async def __aenter__(self) -> ProcessorHost:
         """Run beside the body; leaving it stops the host in order."""
@@ -200,7 +212,7 @@ class ProcessorHost:
 
     # --- Start ------------------------------------------------------------------------------------------------------
 
-    async def _start(self, stack: AsyncExitStack, pump_tasks: TaskGroup) -> Lives:
+    async def _start(self, stack: AsyncExitStack) -> tuple[Discovery, Any]:
         """Open everything, in the order in which a fault is cheapest to find, and check that it fits."""
         settings = self.settings
         if settings.metrics_port is not None:
@@ -223,7 +235,12 @@ class ProcessorHost:
             self._store, self._source, self.group, start=settings.start, timeout_s=self._timings.lease_duration_s
         )
         resources = None if self._lifespan is None else await stack.enter_async_context(self._lifespan())
+        return discovery, resources
+
+    def _put_together(self, discovery: Discovery, resources: Any, pump_tasks: TaskGroup) -> Lives:
+        settings = self.settings
         self._last_round_s = self._clock.now_s()
+        self._discovery = discovery
         parts = self._pump_parts(discovery, resources)
         self._pumps = Pumps(
             pump_tasks, lambda lease: PartitionPump(lease, parts), clock=self._clock, on_event=self._on_event
@@ -260,7 +277,13 @@ class ProcessorHost:
 
     def _freed(self, lease: Lease) -> None:
         session = self.session
-        if session is not None and self._balancer is not None:
+        if session is None or self._balancer is None:
+            return
+        if lease.end_reason is EndReason.COMPLETED and self._discovery is not None:
+            # Its children wait for nothing else.
+            self._discovery.want()
+            self._balancer.poke()
+        else:
             self._balancer.note_freed(lease, session.session_id)
 
     def _pump_parts(self, discovery: Discovery, resources: Any) -> PumpParts:
@@ -279,15 +302,17 @@ class ProcessorHost:
             on_freed=self._freed,
             children_of=discovery.children_of,
             stop_by_s=lambda: self._stop_by_s,
-            checkpoint_interval_s=settings.checkpoint_interval_s,
-            close_timeout_s=settings.drain_timeout_s,
-            release_margin_s=2 * self._timings.call_timeout_s,
-            batch_records_max=settings.batch_records_max,
-            batch_bytes_max=settings.batch_bytes_max,
-            prefetch_records_max=settings.prefetch_records_max,
-            prefetch_bytes_max=settings.prefetch_bytes_max,
-            read_wait_s=settings.read_wait_s,
-            restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
+            bounds=PumpBounds(
+                checkpoint_interval_s=settings.checkpoint_interval_s,
+                close_timeout_s=settings.drain_timeout_s,
+                release_margin_s=2 * self._timings.call_timeout_s,
+                batch_records_max=settings.batch_records_max,
+                batch_bytes_max=settings.batch_bytes_max,
+                prefetch_records_max=settings.prefetch_records_max,
+                prefetch_bytes_max=settings.prefetch_bytes_max,
+                read_wait_s=settings.read_wait_s,
+                restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
+            ),
         )
 
     def _new_session(self) -> Session:

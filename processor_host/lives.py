@@ -1,9 +1,9 @@
 """
 The lives of a host: one session after the other, and the drain that ends the last one.
 
-A session that is lost is final: its terms have ended, its item is deleted, and the host goes on under a new id. At a stop
-the host gives everything away: it publishes that it drains, hands over what others ask for, releases what nobody has
-asked for within the drain time-out, and leaves.
+A session that is lost is final: its terms have ended, its item is deleted, and the host goes on under a new id. At a
+stop the host gives everything away: it publishes that it drains, hands over what others ask for, releases what nobody
+has asked for within the drain time-out, and leaves.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Lives:
         self._duration_s = duration_s
         self._drain_timeout_s = drain_timeout_s
         self._on_event = on_event
+        self._keeps_item = False
 
     async def run(self) -> None:
         """Live until the host is stopped and has left."""
@@ -74,10 +75,9 @@ class Lives:
                 await self._live(session, lost)
             finally:
                 self.session = None
-            lost = session
-            if not self._stopping.is_set():
-                # At once, or its leases wait for its fence; once more in the next life where the store is away.
-                await session.leave()
+            # At once, or its leases wait for its fence; where the store is away, once more in the next life.
+            is_gone = self._keeps_item or session.has_left or await session.leave()
+            lost = None if is_gone else session
 
     async def _register(self, session: Session) -> bool:
         """Begin a session; give up where the host is to stop."""
@@ -129,6 +129,7 @@ class Lives:
             await session.leave()
         else:
             # Not left: a lease must not be free while its processor lives. The others fence this session in time.
+            self._keeps_item = True
             session.end("it was stopped while a processor was still running")
 
     async def _wait_for_stop(self, session: Session) -> str:

@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
-from random import Random
-from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 
-from partitions.clocks import Clock, wait_until
+from partitions.clocks import wait_until
 from partitions.errors import LeaseLost, SourceError
-from partitions.events import Event, OnEvent, tell
+from partitions.events import Event, tell
 from partitions.leases import Lease, working_under
-from partitions.retries import Waits
-from partitions.sources.base import Source
 from partitions.verbs import Child
-from processor_host.buffer import ByteBudget, Chunk, RecordBuffer
+from processor_host.buffer import Chunk, RecordBuffer
 from processor_host.checkpointer import Checkpointer
 from processor_host.events import (
     BatchHandled,
@@ -37,50 +33,17 @@ from processor_host.events import (
     PumpEnded,
     PumpStarted,
 )
-from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, ProcessorFactory
+from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext
+from processor_host.pump_parts import PumpParts
 from processor_host.reading import ReadAhead
 from processor_host.user_code import UserFailed, call_user
 
-__all__ = ["PartitionPump", "PumpParts"]
+__all__ = ["PartitionPump"]
 
 CANCELLED_CLOSE_S = 1.0
 """How long `close` may take where the host is cancelled."""
 DRAIN_LOOK_S = 0.5
 """How often a draining pump looks whether its deadline has come nearer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PumpParts:
-    """What all pumps of one host share."""
-
-    group: str
-    host_id: str
-    source: Source
-    factory: ProcessorFactory
-    resources: Any
-    clock: Clock
-    random: Random
-    budget: ByteBudget
-    on_event: OnEvent | None
-    stopping: anyio.Event
-    """Set once the host stops."""
-    on_freed: Callable[[Lease], None]
-    """Called when the store is known to have a lease as free that this host has released."""
-    children_of: Callable[[str], Awaitable[Sequence[Child]]]
-    """Lists the children of a partition that has just been read to its end."""
-    stop_by_s: Callable[[], float]
-    """The moment by which a drain must be over where no asker sets one; infinity while the host does not stop."""
-    checkpoint_interval_s: float
-    close_timeout_s: float
-    """How long `close` may take where no deadline is nearer."""
-    release_margin_s: float
-    """How long before a deadline the running `process` is cancelled, so that `close` and the release fit in."""
-    batch_records_max: int
-    batch_bytes_max: int
-    prefetch_records_max: int
-    prefetch_bytes_max: int
-    read_wait_s: float
-    restart_waits: Waits
 
 
 class _Outcome(Enum):
@@ -104,12 +67,12 @@ class PartitionPump:
         self.lease = lease
         self.finished = anyio.Event()
         self._parts = parts
-        self._checkpointer = Checkpointer(lease, interval_s=parts.checkpoint_interval_s)
+        self._checkpointer = Checkpointer(lease, interval_s=parts.bounds.checkpoint_interval_s)
         self._acquired_s = parts.clock.now_s()
         self._processor: PartitionProcessor | None = None
         self._failures = 0
         self._process = anyio.CancelScope()
-        """Around the running `process`; cancelled when a drain has taken too long."""
+        """Around the running `open` or `process`; cancelled when a drain has taken too long."""
 
     async def run(self) -> None:
         """Handle the partition until the term is over and the processor has ended. Raises nothing of user code."""
@@ -117,7 +80,8 @@ class PartitionPump:
             outcome = await self._until_over()
         # Only here, where no user code runs any more, may the lease be freed.
         if outcome is _Outcome.PARTITION_ENDED:
-            await self.lease.complete(await self._children())
+            if await self.lease.complete(await self._children()):
+                self._parts.on_freed(self.lease)
         elif outcome is _Outcome.DRAINED and await self.lease.release(self._checkpointer.unsaved):
             self._parts.on_freed(self.lease)
         self._tell(PumpEnded(partition=self.lease.partition, token=self.lease.token, reason=outcome.value))
@@ -151,8 +115,8 @@ class PartitionPump:
         """
         buffer = RecordBuffer(
             self._parts.budget,
-            records_max=self._parts.prefetch_records_max,
-            bytes_max=self._parts.prefetch_bytes_max,
+            records_max=self._parts.bounds.prefetch_records_max,
+            bytes_max=self._parts.bounds.prefetch_bytes_max,
         )
         is_open = False
         outcome = _Outcome.LOST
@@ -162,11 +126,10 @@ class PartitionPump:
                 tasks.start_soon(self._watch_end, tasks.cancel_scope, name=f"watch end {self.lease.key}")
                 tasks.start_soon(self._watch_ask, buffer, name=f"watch ask {self.lease.key}")
                 try:
-                    await call_user(self.lease, "open", self._open)
-                    is_open = True
-                    tasks.start_soon(self._reader().run, buffer, name=f"read {self.lease.key}")
-                    tasks.start_soon(self._save_regularly, name=f"checkpoint {self.lease.key}")
-                    outcome = await self._hand_on(buffer)
+                    with anyio.CancelScope() as self._process:
+                        await call_user(self.lease, "open", self._open)
+                        is_open = True
+                    outcome = await self._fill_and_empty(buffer, tasks) if is_open else _Outcome.DRAINED
                 except UserFailed as failed:
                     failure = failed
                 except LeaseLost:
@@ -215,13 +178,13 @@ class PartitionPump:
         processor = self._processor
         assert processor is not None  # It was opened.
         reason = self._close_reason(outcome)
-        limit_s = self._parts.close_timeout_s
+        limit_s = self._parts.bounds.close_timeout_s
         if anyio.current_effective_deadline() == -math.inf:
             # The whole host is cancelled: somebody is waiting for it to be gone.
             limit_s = min(limit_s, CANCELLED_CLOSE_S)
         if self.lease.is_held() and self.lease.asked.is_set():
             # Half of the margin is for `close`, the rest for the release.
-            left_s = self._drain_by_s() + self._parts.release_margin_s / 2 - self._parts.clock.now_s()
+            left_s = self._drain_by_s() + self._parts.bounds.release_margin_s / 2 - self._parts.clock.now_s()
             limit_s = min(limit_s, max(0.0, left_s))
         try:
             with anyio.move_on_after(limit_s, shield=True):
@@ -250,7 +213,7 @@ class PartitionPump:
         except LeaseLost:
             return
         self._failures += 1
-        pause_s = self._parts.restart_waits.after(self._failures, self._parts.random)
+        pause_s = self._parts.bounds.restart_waits.after(self._failures, self._parts.random)
         self._tell(self._failure_event(failed, pause_s=pause_s))
         await wait_until(self._parts.clock, self._parts.clock.now_s() + pause_s, self.lease.asked)
 
@@ -264,6 +227,11 @@ class PartitionPump:
             attempt=self._failures,
             pause_s=pause_s,
         )
+
+    async def _fill_and_empty(self, buffer: RecordBuffer, tasks: TaskGroup) -> _Outcome:
+        tasks.start_soon(self._reader().run, buffer, name=f"read {self.lease.key}")
+        tasks.start_soon(self._save_regularly, name=f"checkpoint {self.lease.key}")
+        return await self._hand_on(buffer)
 
     async def _hand_on(self, buffer: RecordBuffer) -> _Outcome:
         """Give one chunk after the other to `process`, and mark each that it returned from."""
@@ -312,9 +280,9 @@ class PartitionPump:
             source=self._parts.source,
             partition=self.lease.partition,
             position=self._checkpointer.position,
-            records_max=self._parts.batch_records_max,
-            bytes_max=self._parts.batch_bytes_max,
-            wait_s=self._parts.read_wait_s,
+            records_max=self._parts.bounds.batch_records_max,
+            bytes_max=self._parts.bounds.batch_bytes_max,
+            wait_s=self._parts.bounds.read_wait_s,
             random=self._parts.random,
             on_event=self._parts.on_event,
         )
@@ -335,7 +303,7 @@ class PartitionPump:
 
     def _drain_by_s(self) -> float:
         """Return when the running `process` is cancelled: so early that `close` and the release still fit in."""
-        return min(self.lease.ask_deadline_s() - self._parts.release_margin_s, self._parts.stop_by_s())
+        return min(self.lease.ask_deadline_s() - self._parts.bounds.release_margin_s, self._parts.stop_by_s())
 
     async def _save_regularly(self) -> None:
         try:

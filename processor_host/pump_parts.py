@@ -1,0 +1,64 @@
+"""
+What all pumps of one host share: the parts they work with and the bounds they keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import anyio
+
+from partitions.clocks import Clock
+from partitions.events import OnEvent
+from partitions.leases import Lease
+from partitions.retries import Waits
+from partitions.sources.base import Source
+from partitions.verbs import Child
+from processor_host.buffer import ByteBudget
+from processor_host.processor import ProcessorFactory
+
+__all__ = ["PumpBounds", "PumpParts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpBounds:
+    """How much at once, how often and for how long; see `HostSettings` for the reasons."""
+
+    checkpoint_interval_s: float
+    close_timeout_s: float
+    """How long `close` may take where no deadline is nearer."""
+    release_margin_s: float
+    """How long before a deadline the running `process` is cancelled, so that `close` and the release fit in."""
+    batch_records_max: int
+    batch_bytes_max: int
+    prefetch_records_max: int
+    prefetch_bytes_max: int
+    read_wait_s: float
+    restart_waits: Waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PumpParts:
+    """What all pumps of one host share."""
+
+    group: str
+    host_id: str
+    source: Source
+    factory: ProcessorFactory
+    resources: Any
+    clock: Clock
+    random: Random
+    budget: ByteBudget
+    on_event: OnEvent | None
+    stopping: anyio.Event
+    """Set once the host stops."""
+    on_freed: Callable[[Lease], None]
+    """Called when the store is known to have a lease as free or finished that this host has given up."""
+    children_of: Callable[[str], Awaitable[Sequence[Child]]]
+    """Lists the children of a partition that has just been read to its end."""
+    stop_by_s: Callable[[], float]
+    """The moment by which a drain must be over where no asker sets one; infinity while the host does not stop."""
+    bounds: PumpBounds
