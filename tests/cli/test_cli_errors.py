@@ -1,0 +1,109 @@
+"""How the command line ends where something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+
+import click
+import pytest
+
+from partitions.errors import (
+    LeaseLost,
+    SourceMisconfigured,
+    SourceMismatch,
+    SourceUnavailable,
+    StoreMisconfigured,
+    StoreUnavailable,
+)
+from processor_host.cli.errors import one_line_errors
+from processor_host.errors import NotThereError, SettingsError, UserError
+
+__all__: list[str] = []
+
+
+def caused(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.OperationalError("from SQLite")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (UserError("a is wrong; use b"), 2, "a is wrong; use b"),
+        (NotThereError("a is not there"), 3, "a is not there"),
+        (SourceMisconfigured("no stream"), 3, "no stream"),
+        (SourceUnavailable("locked"), 3, "locked"),
+        (StoreMisconfigured("no store"), 3, "no store"),
+        (StoreUnavailable("locked"), 3, "locked"),
+        (caused(SourceUnavailable("full"), sqlite_error(sqlite3.SQLITE_FULL)), 1, "full"),
+        (caused(SourceUnavailable("limit"), sqlite_error(sqlite3.SQLITE_IOERR_WRITE)), 1, "limit"),
+        (caused(StoreUnavailable("full"), OSError(errno.ENOSPC, "full")), 1, "full"),
+        (caused(SourceUnavailable("locked"), sqlite_error(sqlite3.SQLITE_BUSY)), 3, "locked"),
+        (
+            SourceMismatch("g", found="a", expected="b"),
+            2,
+            "group 'g' belongs to the stream 'b', but the source is 'a'; "
+            "use another --group, or point --source at the group's own stream",
+        ),
+        (
+            LeaseLost("p0", held=1, reason="released"),
+            1,
+            "partition 'p0': token 1 has ended (released); stop processing it",
+        ),
+        (OSError(errno.EADDRINUSE, "Address already in use"), 1, "[Errno 98] Address already in use"),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "f"), 1, "'f': No such file or directory"),
+        (sqlite3.OperationalError("two\nlines"), 1, "two lines"),
+        (click.UsageError("Missing option '--x'."), 2, "Missing option '--x'."),
+        (ExceptionGroup("tasks", [ExceptionGroup("more", [UserError("a")]), UserError("b")]), 2, "a"),
+    ],
+    ids=repr,
+)
+def test_known_error_is_one_line_and_a_status(
+    error: Exception, status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script tells kinds by the status, a person by the line; neither wants a traceback."""
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise error
+
+    assert (ended.value.code, capsys.readouterr()) == (status, ("", f"processor-host: {says}\n"))
+
+
+def test_settings_with_several_problems_get_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them are mended at once."""
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise SettingsError("a is wrong\nb is wrong")
+
+    assert (ended.value.code, capsys.readouterr().err) == (
+        2,
+        "processor-host: a is wrong\nprocessor-host: b is wrong\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("x"), ExceptionGroup("tasks", [UserError("a"), KeyError("x")])],
+    ids=["alone", "beside another"],
+)
+def test_fault_of_the_program_keeps_its_traceback(error: Exception) -> None:
+    """A bug that looks like a wrong input is never reported."""
+    with pytest.raises(type(error)) as raised, one_line_errors():
+        raise error
+
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=repr)
+def test_interrupt_ends_as_a_shell_expects(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    """130 tells a script that a person stopped it."""
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise error
+
+    assert (ended.value.code, capsys.readouterr()) == (130, ("", ""))
