@@ -23,7 +23,6 @@ import anyio
 from anyio.abc import TaskGroup
 from prometheus_client import CollectorRegistry
 
-from partitions.beats import Pace
 from partitions.clocks import BootClock, Clock
 from partitions.events import EndReason, Event, OnEvent, tell
 from partitions.items import Scalar
@@ -39,7 +38,7 @@ from processor_host.errors import SettingsError, only_error
 from processor_host.events import HostReady, HostStopped
 from processor_host.groups import set_up_group
 from processor_host.http import Health, MetricsServer
-from processor_host.lives import Lives
+from processor_host.lives import Lives, LivesParts
 from processor_host.metrics import HostMetrics
 from processor_host.observed import ObservedStore
 from processor_host.processor import factory_of
@@ -133,8 +132,6 @@ class ProcessorHost:
         self._scope: anyio.CancelScope | None = None
         self._background: AsyncExitStack | None = None
 
-    # --- What users call --------------------------------------------------------------------------------------------
-
     @property
     def session(self) -> Session | None:
         """The present session; None before the first and between two."""
@@ -210,8 +207,6 @@ class ProcessorHost:
             self.cancel()
         return await self._background.__aexit__(*error)  # type: ignore[arg-type]
 
-    # --- Start ------------------------------------------------------------------------------------------------------
-
     async def _start(self, stack: AsyncExitStack) -> tuple[Discovery, Any]:
         """Open everything, in the order in which a fault is cheapest to find, and check that it fits."""
         settings = self.settings
@@ -261,15 +256,20 @@ class ProcessorHost:
             )
         )
         return Lives(
-            make_session=self._new_session,
-            balancer=self._balancer,
-            pumps=self._pumps,
-            stopping=self._stopping,
-            set_stop_by=self._set_stop_by,
-            clock=self._clock,
-            duration_s=self._timings.lease_duration_s,
-            drain_timeout_s=settings.drain_timeout_s,
-            on_event=self._on_event,
+            LivesParts(
+                store=self._store,
+                group=self.group,
+                host_id=self.host_id,
+                settings=settings,
+                clock=self._clock,
+                random=self._random,
+                about=self._about,
+                balancer=self._balancer,
+                pumps=self._pumps,
+                stopping=self._stopping,
+                set_stop_by=self._set_stop_by,
+                on_event=self._on_event,
+            )
         )
 
     def _set_stop_by(self, at_s: float) -> None:
@@ -314,29 +314,6 @@ class ProcessorHost:
                 restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
             ),
         )
-
-    def _new_session(self) -> Session:
-        settings = self.settings
-        return Session(
-            store=self._store,
-            group=self.group,
-            host_id=self.host_id,
-            session_id=f"{self.host_id}:{self._random.getrandbits(64):016x}",
-            clock=self._clock,
-            random=self._random,
-            pace=Pace(
-                duration_s=self._timings.lease_duration_s,
-                handoff_s=self._timings.handoff_s,
-                beat_interval_s=self._timings.beat_interval_s,
-                call_timeout_s=self._timings.call_timeout_s,
-            ),
-            capacity=settings.capacity,
-            max_leases=settings.max_leases,
-            extra=self._about,
-            on_event=self._on_event,
-        )
-
-    # --- What is told -----------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
         """Say whether the loops progress, and whether this host takes part in the group."""

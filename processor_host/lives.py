@@ -8,24 +8,51 @@ has asked for within the drain time-out, and leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
 
 import anyio
 
+from partitions.beats import Pace
 from partitions.clocks import Clock, wait_until
 from partitions.errors import StoreError
 from partitions.events import OnEvent, tell
+from partitions.items import Scalar
 from partitions.sessions import Session
+from partitions.stores.base import Store
 from processor_host.balancer import Balancer
 from processor_host.events import HostDraining
 from processor_host.pumps import Pumps
+from processor_host.settings import HostSettings
 
-__all__ = ["Lives"]
+__all__ = ["Lives", "LivesParts"]
 
 SESSION_PAUSE_S = 0.5
 """Before a new session after one that could not even be registered."""
 LAST_S = 1.0
 """What a cancelled processor may take to end, at a stop, before the host goes without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivesParts:
+    """What the sessions of one host are made of, and what runs in them."""
+
+    store: Store
+    group: str
+    host_id: str
+    settings: HostSettings
+    clock: Clock
+    random: Random
+    about: Mapping[str, Scalar]
+    """Fields for people in the session's item."""
+    balancer: Balancer
+    pumps: Pumps
+    stopping: anyio.Event
+    """Set once the host is to stop."""
+    set_stop_by: Callable[[float], None]
+    """Called at a stop with the moment by which every drain must be over."""
+    on_event: OnEvent | None
 
 
 class Lives:
@@ -34,39 +61,23 @@ class Lives:
 
     Attributes:
         session: The present session; None before the first and between two.
-        stop_by_s: The moment by which every drain must be over; infinity while the host does not stop.
     """
 
-    def __init__(
-        self,
-        *,
-        make_session: Callable[[], Session],
-        balancer: Balancer,
-        pumps: Pumps,
-        stopping: anyio.Event,
-        set_stop_by: Callable[[float], None],
-        clock: Clock,
-        duration_s: float,
-        drain_timeout_s: float,
-        on_event: OnEvent | None,
-    ) -> None:
+    def __init__(self, parts: LivesParts) -> None:
         self.session: Session | None = None
-        self._make_session = make_session
-        self._balancer = balancer
-        self._pumps = pumps
-        self._stopping = stopping
-        self._set_stop_by = set_stop_by
-        self._clock = clock
-        self._duration_s = duration_s
-        self._drain_timeout_s = drain_timeout_s
-        self._on_event = on_event
+        self._parts = parts
+        self._balancer = parts.balancer
+        self._pumps = parts.pumps
+        self._stopping = parts.stopping
+        self._clock = parts.clock
+        self._on_event = parts.on_event
         self._keeps_item = False
 
     async def run(self) -> None:
         """Live until the host is stopped and has left."""
         lost: Session | None = None
         while not self._stopping.is_set():
-            session = self._make_session()
+            session = self._new_session()
             if not await self._register(session):
                 await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)
                 continue
@@ -78,6 +89,28 @@ class Lives:
             # At once, or its leases wait for its fence; where the store is away, once more in the next life.
             is_gone = self._keeps_item or session.has_left or await session.leave()
             lost = None if is_gone else session
+
+    def _new_session(self) -> Session:
+        parts = self._parts
+        timings = parts.settings.timings()
+        return Session(
+            store=parts.store,
+            group=parts.group,
+            host_id=parts.host_id,
+            session_id=f"{parts.host_id}:{parts.random.getrandbits(64):016x}",
+            clock=parts.clock,
+            random=parts.random,
+            pace=Pace(
+                duration_s=timings.lease_duration_s,
+                handoff_s=timings.handoff_s,
+                beat_interval_s=timings.beat_interval_s,
+                call_timeout_s=timings.call_timeout_s,
+            ),
+            capacity=parts.settings.capacity,
+            max_leases=parts.settings.max_leases,
+            extra=parts.about,
+            on_event=parts.on_event,
+        )
 
     async def _register(self, session: Session) -> bool:
         """Begin a session; give up where the host is to stop."""
@@ -109,9 +142,9 @@ class Lives:
         """Once the host is to stop: give everything away, release what nobody asks for, leave."""
         reason = await self._wait_for_stop(session)
         began_s = self._clock.now_s()
-        give_by_s = began_s + self._drain_timeout_s
-        stop_by_s = give_by_s + self._duration_s / 2
-        self._set_stop_by(stop_by_s)
+        give_by_s = began_s + self._parts.settings.drain_timeout_s
+        stop_by_s = give_by_s + self._parts.settings.lease_duration_s / 2
+        self._parts.set_stop_by(stop_by_s)
         session.drain()
         tell(self._on_event, HostDraining(reason=reason, held=len(session.held)))
         try:
