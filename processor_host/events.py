@@ -16,6 +16,7 @@ __all__ = [
     "HostDraining",
     "HostReady",
     "HostStopped",
+    "HttpStarted",
     "LagSeen",
     "LeasesCreated",
     "LoopStalled",
@@ -52,6 +53,14 @@ class HostStopped(Event):
     """The host has left the group. `still_running` names the partitions whose processor has not ended."""
 
     still_running: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpStarted(Event):
+    """Metrics and health are served; the only way to learn the port where the system picked it."""
+
+    host: str
+    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.HostReady: ("info", "host.ready"),
     host_events.HostDraining: ("info", "host.draining"),
     host_events.HostStopped: ("info", "host.stopped"),
+    host_events.HttpStarted: ("info", "http.started"),
     host_events.PlanRound: ("debug", "balance.round"),
     host_events.RoundFailed: ("warning", "balance.failed"),
     host_events.GroupSeen: ("debug", "group.seen"),
