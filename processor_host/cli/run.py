@@ -1,0 +1,207 @@
+"""
+`processor-host run`: one host, from a class of the user's own.
+
+The only place that installs signal handlers. The first SIGTERM or SIGINT asks for an orderly stop, the second cancels,
+and a process that does not end after that is ended. Exit statuses: 0 clean, 1 own failure, 2 user input or settings,
+3 store or source not there or denied at start, 4 stopped while a processor was still running, 130 or 143 second signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import anyio
+import click
+import structlog
+
+from partitions.errors import PartitionsError
+from partitions.events import Event
+from processor_host.cli.flags import given_settings, settings_flags
+from processor_host.cli.loading import load_lifespan, load_processor
+from processor_host.errors import UserError
+from processor_host.events import HostReady
+from processor_host.logs import LEVELS, EventLog, configure
+from processor_host.settings import check_id, default_host_id
+from processor_host.settings_text import read_settings
+from processor_host.urls import open_source, open_store
+
+if TYPE_CHECKING:
+    from partitions.items import Scalar
+    from processor_host.host import ProcessorHost
+
+__all__ = ["run"]
+
+CANCEL_S: Final = 5.0
+"""How long a cancelled host may take: code that blocks the loop, or swallows its cancellation, is not waited for."""
+
+OWN_FAILURE: Final = 1
+STILL_RUNNING: Final = 4
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("processor", metavar="MODULE:CLASS")
+@click.option("--group", required=True, help="The application that shares the work; all its hosts name the same.")
+@click.option("--source", required=True, metavar="URL", help="The stream: local:s.db or local:///data/s.db.")
+@click.option("--store", required=True, metavar="URL", help="Where the leases are: sqlite:leases.db; made if absent.")
+@click.option("--lifespan", metavar="MODULE:FUNCTION", help="An async context manager; what it yields is shared.")
+@click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="How lines are written.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", help="The lowest level that is written.")
+@settings_flags
+def run(
+    processor: str,
+    group: str,
+    source: str,
+    store: str,
+    lifespan: str | None,
+    log_format: Any,
+    log_level: Any,
+    **flags: Any,
+) -> int:
+    """
+    Run one host of a group with your own processor.
+
+    MODULE:CLASS is a subclass of PartitionProcessor, or an async function that takes a batch; the module is looked for
+    in the current folder first. Start the command several times to share the work. SIGTERM or Ctrl-C stops it in order.
+    """
+    configure(log_format, log_level)
+    check_id("group", group)
+    settings = read_settings(given_settings(flags), os.environ)
+    host_id = settings.host_id or default_host_id()
+    found = load_processor(processor)
+    shared = None if lifespan is None else load_lifespan(lifespan)
+    log = EventLog(group=group, host_id=host_id)
+    was_ready = False
+
+    def on_event(event: Event) -> None:
+        nonlocal was_ready
+        was_ready = was_ready or isinstance(event, HostReady)
+        log.on_event(event)
+
+    def make_host() -> ProcessorHost:
+        from processor_host.host import ProcessorHost
+
+        return ProcessorHost(
+            group=group,
+            source=open_source(source),
+            store=open_store(store, call_timeout_s=settings.timings().call_timeout_s),
+            processor=found,
+            settings=settings,
+            on_event=on_event,
+            lifespan=shared,
+            about=_about(),
+        )
+
+    try:
+        return anyio.run(_prepare_and_run, source, store, make_host)
+    except Exception as error:  # Containment: the end of the process; what a user can mend goes on to be one line.
+        sole = _sole(error)
+        if isinstance(sole, UserError) or (isinstance(sole, PartitionsError) and not was_ready):
+            raise sole from None
+        hint = "read the traceback, and start the host again once its cause is gone"
+        structlog.get_logger("processor_host").error(
+            "host.failed", group=group, host_id=host_id, error=str(sole), exc_info=sole, hint=hint
+        )
+        return OWN_FAILURE
+
+
+async def _prepare_and_run(source: str, store: str, make_host: Callable[[], ProcessorHost]) -> int:
+    """Check the source before anything is made for it, make the store where it is not there, and run."""
+    probe = open_source(source)
+    try:
+        await probe.open()
+    finally:
+        await probe.close()
+    await open_store(store, call_timeout_s=CANCEL_S).create()
+    host = make_host()
+    with _signals(host) as received:
+        status = await _run(host)
+        return 128 + received[-1] if len(received) > 1 else status
+
+
+async def _run(host: ProcessorHost) -> int:
+    """Run the host; a processor that outlives it is told by the status and not waited for."""
+    status = 0
+
+    async def run_host() -> None:
+        nonlocal status
+        status = await host.run()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run_host, name="host")
+        await host.stopped.wait()
+        if host.still_running:
+            _exit_now(STILL_RUNNING)
+    return status
+
+
+@contextmanager
+def _signals(host: ProcessorHost) -> Iterator[list[int]]:
+    """
+    Turn signals into calls of `host`, on the loop that runs now.
+
+    Plain handlers, not those of the loop: they are called also while something blocks it.
+
+    Yields:
+        The signals that came, in their order.
+    """
+    loop = asyncio.get_running_loop()
+    received: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if len(received) == 1:
+            loop.call_soon_threadsafe(host.stop)
+        elif len(received) == 2:
+            loop.call_soon_threadsafe(host.cancel)
+            # Stays set to the end: also what runs after the loop may hang.
+            signal.signal(signal.SIGALRM, lambda *_: _exit_now(128 + number))
+            signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
+        else:
+            _exit_now(128 + number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_now(status: int) -> NoReturn:
+    """End the process without waiting for threads or tasks: what still runs has lost its lease."""
+    logging.shutdown()
+    os._exit(status)
+
+
+def _about() -> dict[str, Scalar]:
+    """What people may want to know of a host; no code reads it to decide."""
+    return {
+        "host_name": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": _version(),
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version() -> str:
+    try:
+        return version("processor-host")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _sole(error: BaseException) -> BaseException:
+    """What a group of errors boils down to: its only member, or itself where it has several."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,153 @@
+"""
+`processor-host run` as a process: signals, and the status with which it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partitions.sources.local import Entry, LocalStream
+
+__all__: list[str] = []
+
+pytestmark = [pytest.mark.processes]
+
+STARTED = "host.ready"
+
+SLOW = """
+import time
+import anyio
+from processor_host import Batch
+
+async def quick(batch: Batch) -> None: ...
+
+async def patient(batch: Batch) -> None:
+    print("reached", flush=True)
+    await anyio.sleep(3600)
+
+async def stuck(batch: Batch) -> None:
+    print("reached", flush=True)
+    while True:
+        try:
+            await anyio.sleep(3600)
+        except BaseException:
+            pass
+
+async def blocking(batch: Batch) -> None:
+    print("reached", flush=True)
+    time.sleep(3600)
+"""
+
+
+class Process:
+    """A host as a process of its own."""
+
+    def __init__(self, folder: Path, processor: str, *more: str) -> None:
+        (folder / "slow.py").write_text(SLOW)
+        self._log = folder / "host.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "processor_host", "run", processor, "--group", "orders"),
+                    *("--source", "local:s.db", "--store", "sqlite:leases.db", "--log-format", "json", *more),
+                ],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+
+    def wait_for(self, text: str) -> None:
+        give_up_s = time.monotonic() + 20
+        while text not in self._log.read_text():
+            assert self.process.poll() is None, self._log.read_text()
+            assert time.monotonic() < give_up_s, self._log.read_text()
+            time.sleep(0.05)
+
+    def events(self) -> list[str]:
+        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        return [line["event"] for line in lines]
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A current folder with a stream."""
+    LocalStream.create(tmp_path / "s.db", partitions=2).close()
+    return tmp_path
+
+
+@pytest.fixture
+def started() -> Iterator[list[Process]]:
+    """Processes that are ended with the test."""
+    processes: list[Process] = []
+    yield processes
+    for process in processes:
+        process.end()
+
+
+def put(folder: Path) -> None:
+    stream = LocalStream.open(folder / "s.db")
+    stream.append([Entry(data=b"{}", key=None)])
+    stream.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_ends_in_order_at_the_first_signal(number: signal.Signals, folder: Path, started: list[Process]) -> None:
+    """Status 0, the leases released, and the session gone: nobody waits for this host."""
+    started.append(host := Process(folder, "slow:quick"))
+    host.wait_for(STARTED)
+    host.process.send_signal(number)
+
+    assert host.process.wait(10) == 0
+    assert host.events()[-1] == "host.stopped"
+    with sqlite3.connect(folder / "leases.db") as file:
+        assert file.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("processor", "number", "status", "within_s"),
+    [
+        ("slow:patient", signal.SIGTERM, 143, 3),
+        ("slow:stuck", signal.SIGINT, 130, 8),
+        ("slow:blocking", signal.SIGTERM, 143, 8),
+    ],
+)
+def test_run_ends_soon_after_the_second_signal_whatever_the_processor_does(
+    processor: str, number: signal.Signals, status: int, within_s: float, folder: Path, started: list[Process]
+) -> None:
+    """Who asks twice means it; a processor that blocks or swallows its cancellation must not keep the process."""
+    put(folder)
+    started.append(host := Process(folder, processor))
+    host.wait_for("reached")
+    host.process.send_signal(number)
+    time.sleep(0.5)
+    host.process.send_signal(number)
+
+    assert host.process.wait(within_s) == status
+
+
+def test_run_tells_by_its_status_that_a_processor_was_still_running(folder: Path, started: list[Process]) -> None:
+    """Its lease is left to run out, since its records may still be on their way somewhere."""
+    put(folder)
+    timings = ["--lease-duration-s", "1", "--drain-timeout-s", "1", "--handoff-s", "1"]
+    started.append(host := Process(folder, "slow:stuck", *timings))
+    host.wait_for("reached")
+    host.process.send_signal(signal.SIGTERM)
+
+    assert host.process.wait(10) == 4
+    assert host.events()[-1] == "host.stopped"
