@@ -10,6 +10,7 @@ acquires, so an owner that is missing from the later read is gone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from functools import partial
 import anyio
 
 from partitions.clocks import Clock, wait_until
-from partitions.errors import SourceError, StoreError
+from partitions.errors import StoreError
 from partitions.events import EndReason, Event, OnEvent, SessionFenced, tell
 from partitions.items import LeaseItem, SessionItem, known_of
 from partitions.leases import Lease
@@ -28,8 +29,8 @@ from partitions.sessions import Session
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Fence
 from processor_host.asker import Asker
-from processor_host.discovery import Discovery
-from processor_host.events import LeasesCreated, PlanRound, RoundFailed
+from processor_host.discovery import Discovery, GroupView
+from processor_host.events import PlanRound, RoundFailed
 from processor_host.news import GroupNews
 from processor_host.reads import Evidence, ReadState, due, note_round, read_done, signature_of
 from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
@@ -71,7 +72,8 @@ class Balancer:
         self._parts = parts
         self._view = LiveView.empty()
         self._reads = ReadState()
-        self._listed: frozenset[str] | None = None
+        self._leases_read_s = -math.inf
+        self._is_read_wanted = False
         self._plan = Plan(targets={})
         self._poked = anyio.Event()
         self._news = GroupNews(parts.on_event)
@@ -92,13 +94,20 @@ class Balancer:
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(asker.run, self._parts.on_lease, name=f"asker {session.session_id}")
+            tasks.start_soon(
+                self._parts.discovery.run,
+                session.session_id,
+                lambda: GroupView(leases=self.leases, sessions=self.sessions),
+                self._source_listed,
+                name=f"discovery {session.session_id}",
+            )
             while True:
                 began_s = self._parts.clock.now_s()
                 self._poked = anyio.Event()
                 try:
                     await self._round(session, asker)
                     self._parts.on_round()
-                except (StoreError, SourceError) as error:
+                except StoreError as error:
                     self._tell(RoundFailed(error=str(error)))
                 expiry_s = next_expiry_s(self._view, besides=session.session_id)
                 next_s = began_s + self._parts.interval_s
@@ -131,41 +140,23 @@ class Balancer:
         await self._look_at_sessions(session, consistent=False)
         evidence = self._evidence(session)
         self._reads = note_round(self._reads, evidence)
-        if parts.discovery.is_due(self.sessions, session.session_id):
-            try:
-                await parts.discovery.peek(self.leases)
-            except SourceError as error:
-                self._tell(RoundFailed(error=str(error)))
-        if parts.discovery.is_wanted:
+        if self._is_read_wanted:
             return "partitions changed"
         return due(self._reads, evidence, parts.clock.now_s(), audit_s=parts.audit_s)
 
     async def _read_all(self, session: Session) -> None:
-        """Read leases, then maybe the source, then sessions; end and resolve what the answers contradict."""
+        """Read leases, then sessions; end and resolve what the answers contradict."""
         parts = self._parts
         before = self.leases
+        self._is_read_wanted = False
         read = await call(lambda: parts.store.read_leases(parts.group), self._read_timeout_s)
+        read_s = parts.clock.now_s()
         leases = {item.partition: item for item in read}
         await self._end_missing(session, leases)
         session.compare(leases.values())
-        listed = None
-        if parts.discovery.is_wanted or _lacks_a_parent(leases):
-            # A source that is away must not keep this host from what has leases already.
-            try:
-                found = await parts.discovery.look(leases.values())
-            except SourceError as error:
-                parts.discovery.want()
-                self._tell(RoundFailed(error=str(error)))
-            else:
-                listed = found.listed
-                leases |= {item.partition: item for item in found.created}
-                if found.mine:
-                    self._tell(LeasesCreated(partitions=found.mine))
-                for text in found.failed:
-                    self._tell(RoundFailed(error=text))
         await self._look_at_sessions(session, consistent=True)
         self.leases = leases
-        self._listed = listed
+        self._leases_read_s = read_s
         session.publish(known=known_of(leases.values()))
         evidence = self._evidence(session)
         self._reads = read_done(
@@ -176,6 +167,21 @@ class Balancer:
             interval_s=parts.interval_s,
             audit_s=parts.audit_s,
         )
+
+    def _source_listed(self, is_new: bool) -> None:
+        """Go on from a look of the discovery: leases may have been made, or parents found to be gone."""
+        if is_new:
+            self._is_read_wanted = True
+            self.poke()
+
+    def _listed(self) -> frozenset[str] | None:
+        """Return what the source listed, if it was asked after the leases were read; ask where a plan needs to know."""
+        listing = self._parts.discovery.listing
+        if listing is not None and listing.asked_s >= self._leases_read_s:
+            return listing.partitions
+        if _lacks_a_parent(self.leases):
+            self._parts.discovery.want()
+        return None
 
     async def _end_missing(self, session: Session, leases: dict[str, LeaseItem]) -> None:
         """End the terms whose item is gone; a second, single read makes sure of it."""
@@ -278,7 +284,7 @@ class Balancer:
 
     def _evidence(self, session: Session) -> Evidence:
         """Plan with what is known now, and return what that shows."""
-        self._plan = current = plan(self.leases.values(), self.sessions, listed=self._listed)
+        self._plan = current = plan(self.leases.values(), self.sessions, listed=self._listed())
         others = [item for item in self.sessions if item.session_id != session.session_id]
         return Evidence(
             signature=signature_of(self.sessions),

@@ -1,9 +1,10 @@
 """
 Discovery: makes the lease of every partition that has none.
 
-A listing counts only if it was read *after* the lease read that lacks the partition, else a lease that was deleted at
-its end is made again and replayed. So a listing that shows something new only makes the next round read the leases and
-list again; a group at rest pays for listings alone.
+Runs beside the balancer's rounds, so that a source that is slow or away never delays a fail-over. A listing counts only
+if it was asked for *after* the lease read that lacks the partition, else a lease that was deleted at its end is made
+again and replayed. So a listing that shows something new is followed by a read of the leases and another listing; a
+group at rest pays for listings alone.
 
 One host looks at every interval, the first in session order; the others are its back-up and look half as often. Whoever
 reads a partition to its end looks at once.
@@ -11,140 +12,181 @@ reads a partition to its end looks at once.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import TypeVar
 
 import anyio
 
-from partitions.clocks import Clock
-from partitions.errors import SourceError, StoreError
+from partitions.clocks import Clock, wait_until
+from partitions.errors import PartitionsError, SourceError, SourceUnavailable, StoreError
+from partitions.events import OnEvent, tell
 from partitions.items import LeaseItem, SessionItem
-from partitions.retries import call
+from partitions.retries import Waits, call
 from partitions.sources.base import PartitionInfo, Source
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Child, Create
+from processor_host.events import LeasesCreated, RoundFailed
 
-__all__ = ["Discovery", "Found", "is_first"]
+__all__ = ["SOURCE_CALL_S", "Discovery", "GroupView", "Listing", "is_first"]
+
+R = TypeVar("R")
 
 CREATES_AT_ONCE = 16
 """Creates on their way at the same time."""
+SOURCE_CALL_S = 10.0
+"""How long one call of the source may take: a listing of many partitions has many pages."""
+RETRY_S = 0.5
+"""The first pause after a look that failed; it doubles up to the interval."""
+JITTER = 0.1
+"""By how much the interval varies, so that hosts which started together do not list together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What one look brought."""
+class Listing:
+    """What the source listed."""
 
-    listed: frozenset[str]
-    """Every partition that the source lists."""
-    created: tuple[LeaseItem, ...]
-    """The leases that had no item when they were read: made now, here or by another host meanwhile."""
-    mine: tuple[str, ...]
-    """Those of them that this host made."""
-    failed: tuple[str, ...]
-    """One text for each that could not be made; the next round looks again."""
+    partitions: frozenset[str]
+    asked_s: float
+    """When it was asked for, on this host's clock: it tells of leases that were read before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """The group as the balancer last saw it."""
+
+    leases: Mapping[str, LeaseItem]
+    sessions: Iterable[SessionItem]
 
 
 class Discovery:
-    """Looks for partitions without a lease."""
+    """
+    Looks for partitions without a lease.
+
+    Attributes:
+        listing: The last answer of the source; None before the first.
+    """
 
     def __init__(
-        self, *, store: Store, source: Source, group: str, clock: Clock, interval_s: float, call_timeout_s: float
+        self,
+        *,
+        store: Store,
+        source: Source,
+        group: str,
+        point: str,
+        clock: Clock,
+        random: Random,
+        interval_s: float,
+        call_timeout_s: float,
+        on_event: OnEvent | None,
     ) -> None:
+        self.listing: Listing | None = None
         self._store = store
         self._source = source
         self._group = group
+        self._point = point
         self._clock = clock
+        self._random = random
         self._interval_s = interval_s
         self._call_timeout_s = call_timeout_s
-        self._last_s: float | None = None
-        self._wanted = True
-        self.point = ""
-        """Where the group starts; set once the group is known."""
+        self._on_event = on_event
+        self._wanted = anyio.Event()
+        self._wanted.set()
 
     def want(self) -> None:
-        """Look in the next round, as when a partition has ended."""
-        self._wanted = True
+        """Look now, and at the leases too: something is known to have changed."""
+        self._wanted.set()
 
-    @property
-    def is_wanted(self) -> bool:
-        """Say whether leases may be missing: the next round reads them and looks."""
-        return self._wanted
-
-    def is_due(self, sessions: Iterable[SessionItem], session_id: str) -> bool:
-        """Say whether this host should list the source again."""
-        factor = 1 if is_first(sessions, session_id) else 2
-        return self._last_s is None or self._clock.now_s() - self._last_s >= factor * self._interval_s
-
-    async def peek(self, known: Container[str]) -> None:
+    async def run(self, session_id: str, view: Callable[[], GroupView], on_listed: Callable[[bool], None]) -> None:
         """
-        List the source; want a look if it lists a partition that is not `known`.
-
-        Raises:
-            SourceError: the source could not be listed; a later round tries again.
-        """
-        partitions = await self._source.list_partitions()
-        self._last_s = self._clock.now_s()
-        if any(info.partition not in known for info in partitions):
-            self._wanted = True
-
-    async def look(self, leases: Iterable[LeaseItem]) -> Found:
-        """
-        List the source and make what is missing.
+        Look at every interval and whenever it is wanted, until cancelled.
 
         Args:
-            leases: All leases of the group, read before this call.
-
-        Raises:
-            SourceError: the source could not be listed; the next round tries again.
+            session_id: This host's session.
+            view: Returns the group as last seen.
+            on_listed: Called after each look, with whether leases may have been made.
         """
+        waits = Waits(first_s=RETRY_S, most_s=self._interval_s)
+        failures = 0
+        while True:
+            was_wanted = self._wanted.is_set()
+            self._wanted = anyio.Event()
+            try:
+                on_listed(await self._look(view(), is_wanted=was_wanted or failures > 0))
+                failures = 0
+                factor = 1 if is_first(view().sessions, session_id) else 2
+                pause_s = factor * self._interval_s * (1 + JITTER * (2 * self._random.random() - 1))
+            except PartitionsError as error:
+                failures += 1
+                pause_s = waits.after(failures, self._random)
+                self._tell_failure(str(error))
+            await wait_until(self._clock, self._clock.now_s() + pause_s, self._wanted)
+
+    async def children_of(self, partition: str) -> Sequence[Child]:
+        """Return the children of a partition that has just been read to its end, as far as the source lists them."""
+        infos = await self._ask(self._source.list_partitions)
+        return [
+            Child(partition=info.partition, parents=info.parents, position=await self._first_position(info.partition))
+            for info in infos
+            if partition in info.parents
+        ]
+
+    async def _look(self, view: GroupView, *, is_wanted: bool) -> bool:
+        """List the source and make what is missing; say whether there was anything new."""
+        infos = await self._list()
+        if not is_wanted and all(info.partition in view.leases for info in infos):
+            return False
+        leases = await call(partial(self._store.read_leases, self._group), 4 * self._call_timeout_s)
         known = {lease.partition for lease in leases}
-        partitions = await self._source.list_partitions()
-        missing = [info for info in partitions if info.partition not in known]
-        created: list[LeaseItem] = []
-        mine: list[str] = []
-        failed: list[str] = []
+        # Asked for again, after the read: only this listing tells what lacks a lease.
+        missing = [info for info in await self._list() if info.partition not in known]
+        await self._create(missing)
+        return True
+
+    async def _list(self) -> Sequence[PartitionInfo]:
+        asked_s = self._clock.now_s()
+        infos = await self._ask(self._source.list_partitions)
+        self.listing = Listing(partitions=frozenset(info.partition for info in infos), asked_s=asked_s)
+        return infos
+
+    async def _create(self, missing: Sequence[PartitionInfo]) -> None:
+        """Make these leases side by side; one that fails is made by the next look and holds nothing else up."""
+        made: list[str] = []
         at_once = anyio.CapacityLimiter(CREATES_AT_ONCE)
 
         async def create(info: PartitionInfo) -> None:
             async with at_once:
                 try:
-                    position = await self._source.first_position(info.partition, self.point)
+                    position = await self._first_position(info.partition)
                     verb = Create(partition=info.partition, position=position, parents=info.parents)
-                    result = await call(lambda: self._store.submit(self._group, verb), self._call_timeout_s)
+                    result = await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
                 except (SourceError, StoreError) as error:
-                    # The next look makes it; the others must not fail for this one.
-                    self._wanted = True
-                    failed.append(f"{info.partition}: {error}")
+                    self._tell_failure(f"{info.partition}: {error}")
+                    self._wanted.set()
                     return
-            item = result.item if isinstance(result, Applied) else result.current
-            if item is not None:
-                created.append(item)
             if isinstance(result, Applied):
-                mine.append(info.partition)
+                made.append(info.partition)
 
-        self._wanted = False
         async with anyio.create_task_group() as tasks:
             for info in missing:
                 tasks.start_soon(create, info, name=f"create {info.partition}")
-        self._last_s = self._clock.now_s()
-        return Found(
-            listed=frozenset(info.partition for info in partitions),
-            created=tuple(created),
-            mine=tuple(sorted(mine)),
-            failed=tuple(failed),
-        )
+        if made:
+            tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
 
-    async def children_of(self, partition: str) -> Sequence[Child]:
-        """Return the children of a partition that has just been read to its end, as far as the source lists them."""
-        children = [info for info in await self._source.list_partitions() if partition in info.parents]
-        return [
-            Child(
-                partition=info.partition,
-                parents=info.parents,
-                position=await self._source.first_position(info.partition, self.point),
-            )
-            for info in children
-        ]
+    async def _first_position(self, partition: str) -> str:
+        return await self._ask(partial(self._source.first_position, partition, self._point))
+
+    async def _ask(self, send: Callable[[], Awaitable[R]]) -> R:
+        try:
+            with anyio.fail_after(SOURCE_CALL_S):
+                return await send()
+        except TimeoutError as error:
+            raise SourceUnavailable(f"{self._source.url}: no answer within {SOURCE_CALL_S:g} s") from error
+
+    def _tell_failure(self, text: str) -> None:
+        tell(self._on_event, RoundFailed(error=text))
 
 
 def is_first(sessions: Iterable[SessionItem], session_id: str) -> bool:

@@ -4,12 +4,18 @@ The group's own item: set up by the first host, checked by every other before it
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+from random import Random
+from typing import TypeVar
 
-from partitions.errors import SourceMismatch, StoreMisconfigured
+import anyio
+
+from partitions.clocks import Clock
+from partitions.errors import SourceMismatch, SourceUnavailable, StoreMisconfigured, StoreUnavailable
 from partitions.items import SCHEMA_VERSION, GroupItem
 from partitions.positions import parse_start
-from partitions.retries import call
+from partitions.retries import Waits, call
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from partitions.verbs import Applied, SetUp
@@ -17,8 +23,15 @@ from processor_host.errors import SettingsError
 
 __all__ = ["set_up_group"]
 
+R = TypeVar("R")
 
-async def set_up_group(store: Store, source: Source, group: str, *, start: str, timeout_s: float) -> str:
+CALLS_AT_LEAST = 3
+"""Tries that fit into the patience where none of them is answered."""
+
+
+async def set_up_group(
+    store: Store, source: Source, group: str, *, start: str, clock: Clock, random: Random, patience_s: float
+) -> str:
     """
     Make sure that the group's item is there and fits the source.
 
@@ -29,7 +42,9 @@ async def set_up_group(store: Store, source: Source, group: str, *, start: str, 
         source: An open source.
         group: The group's id.
         start: `earliest`, `latest` or an ISO time, as the user wrote it; only a new group uses it.
-        timeout_s: How long each call may take.
+        clock: This host's clock.
+        random: Spreads the waits.
+        patience_s: How long a call that fails for now is tried again, seconds.
 
     Returns:
         The point of the stream where the group starts.
@@ -38,17 +53,18 @@ async def set_up_group(store: Store, source: Source, group: str, *, start: str, 
         SettingsError: `start` is none of these.
         SourceMismatch: the group has leases of another stream.
         StoreMisconfigured: a newer version of this product has set the group up.
-        StoreError, SourceError: as the store and the source raise them.
+        StoreError, SourceError: as the store and the source raise them, a passing fault once the patience is over.
     """
     try:
         wanted = parse_start(start)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    identity = await source.identity()
-    item = await call(partial(store.read_group, group), timeout_s)
+    patience = _Patience(clock, random, patience_s)
+    identity = await patience.call(source.identity)
+    item = await patience.call(partial(store.read_group, group))
     if item is None:
-        fresh = GroupItem(source=identity, start=await source.resolve_start(wanted))
-        result = await call(partial(store.submit, group, SetUp(item=fresh)), timeout_s)
+        fresh = GroupItem(source=identity, start=await patience.call(partial(source.resolve_start, wanted)))
+        result = await patience.call(partial(store.submit, group, SetUp(item=fresh)))
         # Refused: another host was faster, and its start is everybody's.
         item = result.item if isinstance(result, Applied) else result.current
     if item is None:
@@ -61,3 +77,26 @@ async def set_up_group(store: Store, source: Source, group: str, *, start: str, 
     if item.source != identity:
         raise SourceMismatch(group, found=identity, expected=item.source)
     return item.start
+
+
+class _Patience:
+    """Repeats a call that fails for now, with growing waits, until the patience for all calls together is over."""
+
+    def __init__(self, clock: Clock, random: Random, patience_s: float) -> None:
+        self._clock = clock
+        self._random = random
+        self._until_s = clock.now_s() + patience_s
+        self._call_s = patience_s / CALLS_AT_LEAST
+        self._waits = Waits(first_s=self._call_s / 4, most_s=self._call_s)
+
+    async def call(self, send: Callable[[], Awaitable[R]]) -> R:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await call(send, self._call_s)
+            except (StoreUnavailable, SourceUnavailable):
+                pause_s = self._waits.after(attempt, self._random)
+                if self._clock.now_s() + pause_s >= self._until_s:
+                    raise
+                await anyio.sleep(pause_s)

@@ -218,16 +218,25 @@ class ProcessorHost:
         stack.push_async_callback(self._store.close)
         await self._source.open()
         stack.push_async_callback(self._source.close)
+        point = await set_up_group(
+            self._store,
+            self._source,
+            self.group,
+            start=settings.start,
+            clock=self._clock,
+            random=self._random,
+            patience_s=self._timings.lease_duration_s,
+        )
         discovery = Discovery(
             store=self._store,
             source=self._source,
             group=self.group,
+            point=point,
             clock=self._clock,
+            random=self._random,
             interval_s=settings.discovery_interval_s,
             call_timeout_s=self._timings.call_timeout_s,
-        )
-        discovery.point = await set_up_group(
-            self._store, self._source, self.group, start=settings.start, timeout_s=self._timings.lease_duration_s
+            on_event=self._on_event,
         )
         resources = None if self._lifespan is None else await stack.enter_async_context(self._lifespan())
         return discovery, resources

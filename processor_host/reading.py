@@ -23,6 +23,9 @@ __all__ = ["ReadAhead"]
 WAITS = Waits(first_s=0.2, most_s=10.0)
 """Pauses after failed reads; the longest bounds how late reading is back once the source is."""
 
+READ_GRACE_S = 10.0
+"""How long a read may take beyond the wait it was given; then it is tried again, for it may never be answered."""
+
 CLOSE_S = 1.0
 """How long a reader may take to let go, on the way out."""
 
@@ -51,9 +54,10 @@ class ReadAhead:
                 await buffer.wait_for_room()
                 try:
                     reader = reader or self.source.reader(self.partition, position)
-                    fetched = await reader.read(
-                        records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s
-                    )
+                    with anyio.fail_after(self.wait_s + READ_GRACE_S):
+                        fetched = await reader.read(
+                            records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s
+                        )
                 except Exception as error:  # Containment: whatever a source raises, this partition tries again.
                     attempt += 1
                     pause_s = WAITS.after(attempt, self.random)
