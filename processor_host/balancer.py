@@ -48,6 +48,8 @@ class BalancerParts:
     discovery: Discovery
     on_lease: Callable[[Lease], None]
     """Starts the pump of a term that has just begun."""
+    on_try: Callable[[], None]
+    """Called after each round, also one that failed: the loop goes round."""
     on_round: Callable[[], None]
     """Called after each round that was finished."""
     interval_s: float
@@ -109,6 +111,7 @@ class Balancer:
                     self._parts.on_round()
                 except StoreError as error:
                     self._tell(RoundFailed(error=str(error)))
+                self._parts.on_try()
                 expiry_s = next_expiry_s(self._view, besides=session.session_id)
                 next_s = began_s + self._parts.interval_s
                 if expiry_s is not None and expiry_s > self._parts.clock.now_s():

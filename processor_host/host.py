@@ -27,7 +27,6 @@ from partitions.clocks import BootClock, Clock
 from partitions.events import EndReason, Event, OnEvent, tell
 from partitions.items import Scalar
 from partitions.leases import Lease
-from partitions.retries import Waits
 from partitions.sessions import Session
 from partitions.sources.base import Source
 from partitions.stores.base import Store
@@ -43,7 +42,7 @@ from processor_host.metrics import HostMetrics
 from processor_host.observed import ObservedStore
 from processor_host.processor import factory_of
 from processor_host.pump import PartitionPump
-from processor_host.pump_parts import PumpBounds, PumpParts
+from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.stalls import watch_stalls
@@ -55,7 +54,10 @@ Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 """Entered once per host; what it yields is `context.resources`."""
 
 HEALTHY_DURATIONS = 2
-"""A host whose balancer has not finished a look for so many lease durations is unhealthy."""
+"""
+A host that has neither finished nor failed a look at the group for so many lease durations is unhealthy. A store that is
+away makes nobody unhealthy: to start hosts anew would not bring it back.
+"""
 STILL_RUNNING = 4
 """Exit status where a processor had not ended when everything else was done."""
 
@@ -128,7 +130,7 @@ class ProcessorHost:
         self._discovery: Discovery | None = None
         self._lives: Lives | None = None
         self._is_ready = False
-        self._last_round_s = -math.inf
+        self._progressed_s = -math.inf
         self._scope: anyio.CancelScope | None = None
         self._background: AsyncExitStack | None = None
 
@@ -214,10 +216,10 @@ class ProcessorHost:
             self.http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
             await self.http.start()
             stack.push_async_callback(self.http.stop)
-        await self._store.open()
         stack.push_async_callback(self._store.close)
-        await self._source.open()
+        await self._store.open()
         stack.push_async_callback(self._source.close)
+        await self._source.open()
         point = await set_up_group(
             self._store,
             self._source,
@@ -243,7 +245,7 @@ class ProcessorHost:
 
     def _put_together(self, discovery: Discovery, resources: Any, pump_tasks: TaskGroup) -> Lives:
         settings = self.settings
-        self._last_round_s = self._clock.now_s()
+        self._progressed()
         self._discovery = discovery
         parts = self._pump_parts(discovery, resources)
         self._pumps = Pumps(
@@ -256,6 +258,7 @@ class ProcessorHost:
                 clock=self._clock,
                 discovery=discovery,
                 on_lease=self._pumps.start,
+                on_try=self._progressed,
                 on_round=self._round_done,
                 interval_s=self._timings.balance_interval_s,
                 audit_s=settings.audit_interval_s,
@@ -277,6 +280,7 @@ class ProcessorHost:
                 pumps=self._pumps,
                 stopping=self._stopping,
                 set_stop_by=self._set_stop_by,
+                on_try=self._progressed,
                 on_event=self._on_event,
             )
         )
@@ -296,7 +300,6 @@ class ProcessorHost:
             self._balancer.note_freed(lease, session.session_id)
 
     def _pump_parts(self, discovery: Discovery, resources: Any) -> PumpParts:
-        settings = self.settings
         return PumpParts(
             group=self.group,
             host_id=self.host_id,
@@ -311,24 +314,14 @@ class ProcessorHost:
             on_freed=self._freed,
             children_of=discovery.children_of,
             stop_by_s=lambda: self._stop_by_s,
-            bounds=PumpBounds(
-                checkpoint_interval_s=settings.checkpoint_interval_s,
-                close_timeout_s=settings.drain_timeout_s,
-                release_margin_s=2 * self._timings.call_timeout_s,
-                batch_records_max=settings.batch_records_max,
-                batch_bytes_max=settings.batch_bytes_max,
-                prefetch_records_max=settings.prefetch_records_max,
-                prefetch_bytes_max=settings.prefetch_bytes_max,
-                read_wait_s=settings.read_wait_s,
-                restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
-            ),
+            bounds=bounds_of(self.settings),
         )
 
     def health(self) -> Health:
         """Say whether the loops progress, and whether this host takes part in the group."""
         session = self.session
         now_s = self._clock.now_s()
-        is_progressing = now_s - self._last_round_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
+        is_progressing = now_s - self._progressed_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
         is_living = session is not None and session.is_valid
         return Health(
             healthy=is_progressing or self._stopping.is_set(),
@@ -338,12 +331,14 @@ class ProcessorHost:
                 "session_id": None if session is None else session.session_id,
                 "leases": 0 if session is None else len(session.held),
                 "stopping": self._stopping.is_set(),
-                "last_round_s": round(now_s - self._last_round_s, 3),
+                "progressed_before_s": round(now_s - self._progressed_s, 3),
             },
         )
 
+    def _progressed(self) -> None:
+        self._progressed_s = self._clock.now_s()
+
     def _round_done(self) -> None:
-        self._last_round_s = self._clock.now_s()
         session = self.session
         if not self._is_ready and session is not None:
             self._is_ready = True

@@ -52,6 +52,8 @@ class LivesParts:
     """Set once the host is to stop."""
     set_stop_by: Callable[[float], None]
     """Called at a stop with the moment by which every drain must be over."""
+    on_try: Callable[[], None]
+    """Called before each try to begin a session."""
     on_event: OnEvent | None
 
 
@@ -77,6 +79,7 @@ class Lives:
         """Live until the host is stopped and has left."""
         lost: Session | None = None
         while not self._stopping.is_set():
+            self._parts.on_try()
             session = self._new_session()
             if not await self._register(session):
                 await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)

@@ -19,8 +19,9 @@ from partitions.sources.base import Source
 from partitions.verbs import Child
 from processor_host.buffer import ByteBudget
 from processor_host.processor import ProcessorFactory
+from processor_host.settings import HostSettings
 
-__all__ = ["PumpBounds", "PumpParts"]
+__all__ = ["PumpBounds", "PumpParts", "bounds_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +63,18 @@ class PumpParts:
     stop_by_s: Callable[[], float]
     """The moment by which a drain must be over where no asker sets one; infinity while the host does not stop."""
     bounds: PumpBounds
+
+
+def bounds_of(settings: HostSettings) -> PumpBounds:
+    """Return the bounds that follow from a host's settings."""
+    return PumpBounds(
+        checkpoint_interval_s=settings.checkpoint_interval_s,
+        close_timeout_s=settings.drain_timeout_s,
+        release_margin_s=2 * settings.timings().call_timeout_s,
+        batch_records_max=settings.batch_records_max,
+        batch_bytes_max=settings.batch_bytes_max,
+        prefetch_records_max=settings.prefetch_records_max,
+        prefetch_bytes_max=settings.prefetch_bytes_max,
+        read_wait_s=settings.read_wait_s,
+        restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
+    )
