@@ -55,8 +55,8 @@ Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
 HEALTHY_DURATIONS = 2
 """
-A host that has neither finished nor failed a look at the group for so many lease durations is unhealthy. A store that is
-away makes nobody unhealthy: to start hosts anew would not bring it back.
+A host whose loops have not come round for so many lease durations is unhealthy. A store that is away makes nobody
+unhealthy: to start hosts anew would not bring it back.
 """
 STILL_RUNNING = 4
 """Exit status where a processor had not ended when everything else was done."""
@@ -146,8 +146,7 @@ class ProcessorHost:
 
     def stop(self) -> None:
         """Ask for an orderly stop: give everything away, then leave. Twice does nothing more. Not thread-safe."""
-        if not self._stopping.is_set():
-            self._stopping.set()
+        self._stopping.set()
 
     def cancel(self) -> None:
         """Stop at once: cancel every processor, end all terms, leave."""
@@ -244,7 +243,6 @@ class ProcessorHost:
         return discovery, resources
 
     def _put_together(self, discovery: Discovery, resources: Any, pump_tasks: TaskGroup) -> Lives:
-        settings = self.settings
         self._progressed()
         self._discovery = discovery
         parts = self._pump_parts(discovery, resources)
@@ -261,9 +259,9 @@ class ProcessorHost:
                 on_try=self._progressed,
                 on_round=self._round_done,
                 interval_s=self._timings.balance_interval_s,
-                audit_s=settings.audit_interval_s,
+                audit_s=self.settings.audit_interval_s,
                 call_timeout_s=self._timings.call_timeout_s,
-                acquires_at_once=settings.acquires_at_once,
+                acquires_at_once=self.settings.acquires_at_once,
                 on_event=self._on_event,
             )
         )
@@ -272,7 +270,7 @@ class ProcessorHost:
                 store=self._store,
                 group=self.group,
                 host_id=self.host_id,
-                settings=settings,
+                settings=self.settings,
                 clock=self._clock,
                 random=self._random,
                 about=self._about,
