@@ -7,10 +7,9 @@ is escaped, so that a name can neither colour a terminal nor forge a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +18,7 @@ from processor_host.status import HostRow, PartitionRow, State, Status
 
 __all__ = ["printable", "shortened", "status_tables"]
 
-POSITION_CHARACTERS: Final = 20
+POSITION_CHARACTERS: Final = 12
 """Positions may have 56 digits, and the last ones are those that move; `--json` shows them whole."""
 
 _STYLES: Final[dict[State, str]] = {
@@ -51,18 +50,20 @@ def shortened(position: str) -> str:
     return "…" + position[-(POSITION_CHARACTERS - 1) :]
 
 
-def _hosts(rows: Iterable[HostRow]) -> Table:
-    table = _table("host", "state", ">owned", ">asked for", ">beat", ">moved", ">capacity", ">at most", "session")
+def _hosts(rows: Sequence[HostRow]) -> Table:
+    # Only where one host id has two sessions do they need telling apart; a usual terminal has 80 columns.
+    with_session = len({row.host_id for row in rows}) < len(rows)
+    session = ["session"] if with_session else []
+    table = _table("host", "state", ">owned", ">asked", ">beat", ">moved", ">capacity", ">max", *session)
     for row in rows:
-        moved = "" if row.unchanged_s is None else f"{row.unchanged_s:.1f} s ago"
         table.add_row(
             _cell(row.host_id),
             _host_state(row),
             *map(str, (row.owned, row.asks, row.beat)),
-            moved,
+            "" if row.unchanged_s is None else f"{row.unchanged_s:.1f} s ago",
             f"{row.capacity:g}",
             "" if row.max_leases is None else str(row.max_leases),
-            _cell(row.session_id.removeprefix(f"{row.host_id}:")),
+            *([_cell(row.session_id.removeprefix(f"{row.host_id}:"))] if with_session else []),
         )
     return table
 
@@ -98,7 +99,7 @@ def _lag(row: PartitionRow) -> str:
 
 def _table(*heads: str) -> Table:
     """A table without lines; a head that starts with ">" is of a column of numbers."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for head in heads:
         table.add_column(head.removeprefix(">"), justify="right" if head.startswith(">") else "left", no_wrap=True)
     return table

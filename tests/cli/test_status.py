@@ -105,7 +105,7 @@ def test_status_can_be_written_to_a_pipe_that_knows_only_ascii(folder: Path) -> 
     result = status(charset="ascii")
 
     assert result.exit_code == 0
-    assert r"\u20260000000000000000042" in result.stdout
+    assert r"\u202600000000042" in result.stdout
 
 
 async def put_long_position(folder: Path) -> None:

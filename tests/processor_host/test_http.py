@@ -152,10 +152,11 @@ async def test_stop_takes_less_than_a_second_with_an_open_connection() -> None:
         assert (await kept.receive()).startswith(b"HTTP/1.1 200 OK\r\n")
         await half.send(b"GET /metrics HTTP/1.1\r\n")
 
-        with anyio.fail_after(1.0):
-            await server.stop()
-            await server.stop()
+        began_s = anyio.current_time()
+        await server.stop()
+        await server.stop()
 
+        assert anyio.current_time() - began_s < 1.0
         with pytest.raises(anyio.EndOfStream):
             await kept.receive()
 
@@ -178,8 +179,9 @@ async def test_stop_takes_less_than_a_second_with_a_scrape_on_its_way() -> None:
         await scraper.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
         await reached.wait()
 
-        try:
-            with anyio.fail_after(1.0):
-                await server.stop()
-        finally:
-            go_on.set()
+        began_s = anyio.current_time()
+        await server.stop()
+        took_s = anyio.current_time() - began_s
+        go_on.set()
+
+    assert took_s < 1.0
