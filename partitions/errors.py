@@ -89,5 +89,6 @@ class SourceMismatch(SourceError):
         self.expected = expected
         super().__init__(
             f"group {group!r} belongs to the stream {expected!r}, but the source is {found!r}; "
-            "use another --group, or point --source at the group's own stream"
+            "use another --group, point --source at the group's own stream, "
+            "or --adopt-stream if this one has the same records"
         )

@@ -1,5 +1,5 @@
 """
-Discovery: makes the lease of every partition that has none.
+Discovery: makes the lease of every partition that has none, and deletes those that are long over.
 
 Runs beside the balancer's rounds, so that a source that is slow or away never delays a fail-over. A listing counts only
 if it was asked for *after* the lease read that lacks the partition, else a lease that was deleted at its end is made
@@ -27,8 +27,9 @@ from partitions.items import LeaseItem, SessionItem
 from partitions.retries import Waits, call
 from partitions.sources.base import PartitionInfo, Source
 from partitions.stores.base import Store
-from partitions.verbs import Applied, Child, Create
+from partitions.verbs import Applied, Child, Create, Delete
 from processor_host.events import LeasesCreated, RoundFailed
+from processor_host.retirement import Retirement
 
 __all__ = ["SOURCE_CALL_S", "Discovery", "GroupView", "Listing", "is_first"]
 
@@ -36,6 +37,8 @@ R = TypeVar("R")
 
 CREATES_AT_ONCE = 16
 """Creates on their way at the same time."""
+DELETES_AT_ONCE = 16
+"""Finished leases deleted after one listing; there is no hurry."""
 SOURCE_CALL_S = 10.0
 """How long one call of the source may take: a listing of many partitions has many pages."""
 RETRY_S = 0.5
@@ -92,6 +95,8 @@ class Discovery:
         self._interval_s = interval_s
         self._call_timeout_s = call_timeout_s
         self._on_event = on_event
+        self._retirement = Retirement()
+        self._session_id = ""
         self._wanted = anyio.Event()
         self._wanted.set()
 
@@ -108,6 +113,7 @@ class Discovery:
             view: Returns the group as last seen.
             on_listed: Called after each look, with whether leases may have been made.
         """
+        self._session_id = session_id
         waits = Waits(first_s=RETRY_S, most_s=self._interval_s)
         failures = 0
         while True:
@@ -134,8 +140,9 @@ class Discovery:
         ]
 
     async def _look(self, view: GroupView, *, is_wanted: bool) -> bool:
-        """List the source and make what is missing; say whether there was anything new."""
+        """List the source, make what is missing, delete what is over; say whether there was anything new."""
         infos = await self._list()
+        await self._retire(view)
         if not is_wanted and all(info.partition in view.leases for info in infos):
             return False
         leases = await call(partial(self._store.read_leases, self._group), 4 * self._call_timeout_s)
@@ -174,6 +181,18 @@ class Discovery:
                 tasks.start_soon(create, info, name=f"create {info.partition}")
         if made:
             tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
+
+    async def _retire(self, view: GroupView) -> None:
+        """Delete finished leases that the source has long stopped listing; one host is enough for it."""
+        assert self.listing is not None  # Called right after a listing.
+        over = self._retirement.note(view.leases.values(), self.listing.partitions, self._clock.now_s())
+        if not over or not is_first(view.sessions, self._session_id):
+            return
+        for lease in over[:DELETES_AT_ONCE]:
+            verb = Delete(partition=lease.partition, seen_token=lease.token)
+            await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
+        # Refused or not, the next read shows what is there.
+        self._wanted.set()
 
     async def _first_position(self, partition: str) -> str:
         return await self._ask(partial(self._source.first_position, partition, self._point))

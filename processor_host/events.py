@@ -29,6 +29,7 @@ __all__ = [
     "RoundFailed",
     "SameHostId",
     "StoreCalled",
+    "StoreSlow",
     "WaitingForSession",
 ]
 
@@ -193,6 +194,17 @@ class LoopStalled(Event):
     """Something blocked the event loop of this host for `stall_s`; nothing else ran meanwhile."""
 
     stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSlow(Event):
+    """The store's first answer took longer than a beat may take: no lease could be kept with these timings."""
+
+    lease_duration_s: float
+    call_timeout_s: float
+    latency_s: float
+    smallest_duration_s: float
+    """The smallest lease duration that would do with this latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
 from processor_host.discovery import Discovery
 from processor_host.errors import SettingsError, only_error
-from processor_host.events import HostReady, HostStopped
+from processor_host.events import HostReady, HostStopped, HttpStarted
 from processor_host.groups import set_up_group
 from processor_host.http import Health, MetricsServer
 from processor_host.lives import Lives, LivesParts
@@ -58,8 +58,7 @@ HEALTHY_DURATIONS = 2
 A host whose loops have not come round for so many lease durations is unhealthy. A store that is away makes nobody
 unhealthy: to start hosts anew would not bring it back.
 """
-STILL_RUNNING = 4
-"""Exit status where a processor had not ended when everything else was done."""
+STILL_RUNNING = 4  # Exit status where a processor had not ended when everything else was done.
 
 
 class ProcessorHost:
@@ -85,7 +84,7 @@ class ProcessorHost:
         about: Mapping[str, Scalar] | None = None,
     ) -> None:
         """
-        Put a host together; nothing is opened or started yet.
+        Put a host together; nothing is opened yet.
 
         Args:
             group: The application that shares the work: `[A-Za-z0-9._-]{1,128}`.
@@ -130,13 +129,13 @@ class ProcessorHost:
         self._discovery: Discovery | None = None
         self._lives: Lives | None = None
         self._is_ready = False
-        self._progressed_s = -math.inf
+        self._progressed_s = self._clock.now_s()
         self._scope: anyio.CancelScope | None = None
         self._background: AsyncExitStack | None = None
 
     @property
     def session(self) -> Session | None:
-        """The present session; None before the first and between two."""
+        """The present session; None between two."""
         return None if self._lives is None else self._lives.session
 
     @property
@@ -149,7 +148,7 @@ class ProcessorHost:
         self._stopping.set()
 
     def cancel(self) -> None:
-        """Stop at once: cancel every processor, end all terms, leave."""
+        """Stop at once: cancel every processor, end all terms."""
         self._stopping.set()
         if self._scope is not None:
             self._scope.cancel()
@@ -167,18 +166,18 @@ class ProcessorHost:
         """
         if self._scope is not None:
             raise SettingsError("this ProcessorHost has run already; make a new one for every run")
-        status = 0
         with anyio.CancelScope() as self._scope:
             try:
-                status = await self._run()
+                return await self._run()
             except BaseExceptionGroup as group:
                 raise only_error(group) from group
             finally:
                 self.stopped.set()
-        return status
+        return 0
 
     async def _run(self) -> int:
         async with AsyncExitStack() as stack:
+            stack.callback(self._metrics.close)
             discovery, resources = await self._start(stack)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
@@ -214,6 +213,7 @@ class ProcessorHost:
         if settings.metrics_port is not None:
             self.http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
             await self.http.start()
+            self._tell(HttpStarted(host=settings.metrics_host, port=self.http.port))
             stack.push_async_callback(self.http.stop)
         stack.push_async_callback(self._store.close)
         await self._store.open()
@@ -223,10 +223,10 @@ class ProcessorHost:
             self._store,
             self._source,
             self.group,
-            start=settings.start,
+            settings=settings,
             clock=self._clock,
             random=self._random,
-            patience_s=self._timings.lease_duration_s,
+            on_event=self._on_event,
         )
         discovery = Discovery(
             store=self._store,

@@ -74,6 +74,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.BatchHandled: ("debug", "batch.handled"),
     host_events.LagSeen: ("debug", "lag.seen"),
     host_events.LoopStalled: ("warning", "loop.stalled"),
+    host_events.StoreSlow: ("warning", "store.slow"),
     host_events.StoreCalled: ("debug", "store.called"),
 }
 
@@ -192,6 +193,8 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
         case host_events.PartitionGap():
             hint = "records are lost: keep them longer at the source, or add hosts so that the group keeps up"
             return level, {"hint": hint}
+        case host_events.StoreSlow(smallest_duration_s=smallest_s):
+            return level, {"hint": f"no lease can be kept; use lease_duration_s={smallest_s:g} or more"}
         case host_events.LoopStalled():
             return level, {"hint": "a processor blocks the event loop; run such code by anyio.to_thread.run_sync"}
         case _:

@@ -94,6 +94,11 @@ class HostSettings:
     Where a new group starts: earliest, latest, or an ISO 8601 time such as 2026-01-31T06:00:00Z. Only the first host
     of a new group uses it; it is resolved once and stored, so that all hosts start at the same records.
     """
+    adopt_stream: bool = False
+    """
+    Whether a group whose leases are of another stream, or of one that was since made anew under the same name, goes on
+    with this one. The stored positions stay, so only a stream with the same records will do, as after a restore.
+    """
     batch_records_max: int = 500
     """
     Records given to one call of `process`, at most. Bounds what is handled again after a crash and how long a hand-off

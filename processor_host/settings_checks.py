@@ -90,7 +90,10 @@ def _kind_problems(values: Mapping[str, Any], hints: Mapping[str, object]) -> It
         hint = hints[name]
         if value is None and hint in (int | None, float | None, str | None):
             continue
-        if hint in (int, int | None) and (not isinstance(value, int) or isinstance(value, bool)):
+        if hint is bool:
+            if not isinstance(value, bool):
+                yield name, f"{name}={value!r} is neither true nor false"
+        elif hint in (int, int | None) and (not isinstance(value, int) or isinstance(value, bool)):
             yield name, f"{name}={value!r} is not a whole number"
         elif hint in (float, float | None) and (not isinstance(value, int | float) or isinstance(value, bool)):
             yield name, f"{name}={value!r} is not a number"
@@ -102,7 +105,7 @@ def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with one value by itself."""
     for name, value in values.items():
         problem = None
-        if value is None:
+        if value is None or isinstance(value, bool):
             continue
         if name == "metrics_port":
             if not 0 <= value <= 65535:

@@ -84,9 +84,18 @@ def _readers() -> Iterator[tuple[str, Callable[[str], str | int | float], str]]:
     hints = get_type_hints(HostSettings)
     for field in fields(HostSettings):
         hint = hints[field.name]
-        if hint in (int, int | None):
+        if hint is bool:
+            yield field.name, _read_bool, "true or false"
+        elif hint in (int, int | None):
             yield field.name, int, "a whole number, for instance 1"
         elif hint in (float, float | None):
             yield field.name, float, "a number, for instance 2.5"
         else:
             yield field.name, str, "a text"
+
+
+def _read_bool(text: str) -> bool:
+    try:
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None

@@ -30,6 +30,16 @@ def settings_flags(command: F) -> F:
     for field in reversed(fields(HostSettings)):
         # The first sentence says what it is; the page about settings says the rest.
         sentence = re.split(r"(?<=\.) ", docs[field.name])[0].removesuffix(".")
+        if isinstance(field.default, bool):
+            command = click.option(
+                flag_name(field.name),
+                _NAME.format(field.name),
+                is_flag=True,
+                flag_value="true",
+                default=None,
+                help=f"{sentence}.  [{environment_name(field.name)}=true]",
+            )(command)
+            continue
         default = "" if field.default is None else f"; default {field.default}"
         command = click.option(
             flag_name(field.name),
