@@ -51,7 +51,8 @@ def sqlite_error(code: int) -> sqlite3.Error:
             SourceMismatch("g", found="a", expected="b"),
             2,
             "group 'g' belongs to the stream 'b', but the source is 'a'; "
-            "use another --group, or point --source at the group's own stream",
+            "use another --group, point --source at the group's own stream, "
+            "or --adopt-stream if this one has the same records",
         ),
         (
             LeaseLost("p0", held=1, reason="released"),
