@@ -26,7 +26,8 @@ class GroupNews:
     def __init__(self, on_event: OnEvent | None) -> None:
         self._on_event = on_event
         self._waited_for: set[str] = set()
-        self._namesakes: set[str] = set()
+        self._namesakes: dict[str, int | None] = {}
+        """The beat at which each was first seen; None once it was told of."""
 
     def round_done(
         self,
@@ -58,11 +59,16 @@ class GroupNews:
         for other in sessions:
             if other.session_id == session_id:
                 continue
-            # One that has beaten lives, or did so a moment ago; a first beat may be all that a dead one left.
-            if other.host_id == host_id and other.beat > 0 and other.session_id not in self._namesakes:
-                self._namesakes.add(other.session_id)
-                tell(self._on_event, SameHostId(host_id=host_id, session_ids=(session_id, other.session_id)))
+            if other.host_id == host_id:
+                self._name_if_it_beats(other, session_id)
             self._name_if_silent(other, leases, view, now_s)
+
+    def _name_if_it_beats(self, other: SessionItem, session_id: str) -> None:
+        first_beat = self._namesakes.setdefault(other.session_id, other.beat)
+        # Only one that beats while this session lives is another host; one that does not is this host's earlier life.
+        if first_beat is not None and other.beat > first_beat:
+            self._namesakes[other.session_id] = None
+            tell(self._on_event, SameHostId(host_id=other.host_id, session_ids=(session_id, other.session_id)))
 
     def _name_if_silent(self, other: SessionItem, leases: Iterable[LeaseItem], view: LiveView, now_s: float) -> None:
         seen = view.seen.get(other.session_id)
