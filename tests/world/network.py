@@ -8,6 +8,7 @@ A request that was sent goes on in the world, whatever becomes of its sender. Wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -60,7 +61,7 @@ class Fault:
     lose_answer: bool = False
     """It is applied and never answered."""
     repeat_after_s: float | None = None
-    """It is applied once more so long after the first time."""
+    """It is applied once more so long after the first time, as a duplicate that nobody waits for."""
     raises: Exception | None = None
     """Raised at once in the caller, as by a broken client."""
     times: int | None = None
@@ -92,6 +93,10 @@ class Network:
     """Places whose requests are lost."""
     deaf: set[str] = field(default_factory=set)
     """Places whose requests arrive and whose answers are lost."""
+    fetched: Counter[str] = field(default_factory=Counter)
+    """Records that readers were given, by partition."""
+    on_write: Callable[[Write], None] = lambda _: None
+    """Called with each write right after the store decided it."""
 
     def disturb(self, matches: Callable[[Call], bool], **what: Any) -> Fault:
         """Add a fault; the first that matches a call decides."""
@@ -130,8 +135,8 @@ class Network:
         result = apply()
         self._keep(call, result)
         if fault.repeat_after_s is not None:
-            await anyio.sleep(fault.repeat_after_s)
-            self._keep(call, apply())
+            # Beside the answer, which does not wait for it.
+            running_loop().create_task(self._repeat(call, fault.repeat_after_s, apply), name=f"late {call.operation}")
         await anyio.sleep(self.latency_s / 2 if fault.after_s is None else fault.after_s)
         if fault.lose_answer:
             await anyio.sleep(LOST_S)
@@ -139,9 +144,15 @@ class Network:
             raise StoreUnavailable(f"{call.operation}: the answer was a fault")
         return result
 
+    async def _repeat(self, call: Call, after_s: float, apply: Callable[[], Any]) -> None:
+        await anyio.sleep(after_s)
+        self._keep(call, apply())
+
     def _keep(self, call: Call, result: Any) -> None:
         if call.verb is not None:
-            self.history.append(Write(at_s=running_loop().time(), place=call.place, verb=call.verb, result=result))
+            write = Write(at_s=running_loop().time(), place=call.place, verb=call.verb, result=result)
+            self.history.append(write)
+            self.on_write(write)
 
     def applied(self, *kinds: type) -> list[Write]:
         """Return the writes of these kinds that took effect."""
@@ -271,7 +282,9 @@ class _PlaceReader:
 
     async def read(self, *, records_max: int, bytes_max: int, wait_s: float) -> Fetched:
         await self._source.disturbed("source.read", self._partition)
-        return await self._reader.read(records_max=records_max, bytes_max=bytes_max, wait_s=wait_s)
+        fetched = await self._reader.read(records_max=records_max, bytes_max=bytes_max, wait_s=wait_s)
+        self._source._network.fetched[self._partition] += len(fetched.records)
+        return fetched
 
     async def close(self) -> None:
         await self._reader.close()

@@ -8,6 +8,7 @@ that a processor starts and ends goes into the world's journal, every event of e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -16,54 +17,19 @@ from typing import Any
 import anyio
 
 from partitions.events import Event
-from partitions.items import LeaseItem, SessionItem
+from partitions.items import LeaseItem, Scalar, SessionItem
 from partitions.sources.memory import MemorySource
 from partitions.stores.memory import MemoryStore
-from processor_host import Batch, CloseReason, HostSettings, PartitionProcessor, ProcessorContext, ProcessorHost
+from partitions.verbs import Acquire, Applied
+from processor_host import HostSettings, ProcessorHost
+from tests.world.clocks import PlaceClock
 from tests.world.loop import VirtualTask, run_in_place, running_loop
-from tests.world.network import Network, PlaceSource, PlaceStore
+from tests.world.network import Network, PlaceSource, PlaceStore, Write
+from tests.world.processors import Handled, WorldProcessor
 
 __all__ = ["GROUP", "Handled", "PlaceClock", "RunningHost", "World", "WorldProcessor"]
 
 GROUP = "g"
-
-
-class PlaceClock:
-    """A clock of one place: it may run fast or slow within the allowed drift, and it may stand still."""
-
-    def __init__(self, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
-        self._rate = rate
-        self._offset_s = offset_s
-        self._stood_s = 0.0
-        self._stopped_at_s: float | None = None
-
-    def now_s(self) -> float:
-        """See `partitions.clocks.Clock`."""
-        now_s = running_loop().time() if self._stopped_at_s is None else self._stopped_at_s
-        return (now_s - self._stood_s) * self._rate + self._offset_s
-
-    def stand_still(self) -> None:
-        """Stop, as the clock of a virtual machine that is suspended."""
-        self._stopped_at_s = running_loop().time()
-
-    def go_on(self) -> None:
-        """Run again from where it stood."""
-        assert self._stopped_at_s is not None
-        self._stood_s += running_loop().time() - self._stopped_at_s
-        self._stopped_at_s = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handled:
-    """One record that a processor started; `end_s` is None where it did not end."""
-
-    place: str
-    partition: str
-    token: int
-    position: str
-    start_s: float
-    end_s: float | None
-    data: bytes
 
 
 @dataclass(slots=True)
@@ -80,53 +46,6 @@ class RunningHost:
         """The partitions that it holds by its own account."""
         session = self.host.session
         return frozenset() if session is None else frozenset(session.held)
-
-
-class WorldProcessor(PartitionProcessor):
-    """Writes each record into the world's journal; takes `record_s` for each."""
-
-    def __init__(self, world: World, place: str, record_s: float) -> None:
-        self._world = world
-        self._place = place
-        self._record_s = record_s
-        self._token = 0
-
-    async def open(self, context: ProcessorContext) -> None:
-        """Note the term."""
-        self._token = context.lease.token
-        self._world.note(self._place, "open", context.partition, context.lease.token, context.position)
-
-    async def process(self, batch: Batch) -> None:
-        """Handle each record."""
-        for record in batch:
-            start_s = running_loop().time()
-            entry = len(self._world.journal)
-            handled = Handled(
-                place=self._place,
-                partition=record.partition,
-                token=batch.lease.token,
-                position=record.position,
-                start_s=start_s,
-                end_s=None,
-                data=record.data,
-            )
-            self._world.journal.append(handled)
-            await self._world.on_record(handled)
-            if self._record_s:
-                await anyio.sleep(self._record_s)
-            self._world.journal[entry] = Handled(
-                place=handled.place,
-                partition=handled.partition,
-                token=handled.token,
-                position=handled.position,
-                start_s=start_s,
-                end_s=running_loop().time(),
-                data=handled.data,
-            )
-
-    async def close(self, reason: CloseReason) -> None:
-        """Note the reason."""
-        self._world.note(self._place, "close", reason)
 
 
 async def _nothing(_: Handled) -> None:
@@ -149,13 +68,18 @@ class World:
     hosts: dict[str, RunningHost] = field(default_factory=dict)
     journal: list[Handled] = field(default_factory=list)
     diary: list[tuple[float, str, Event]] = field(default_factory=list)
-    notes: list[tuple[float, str, tuple[object, ...]]] = field(default_factory=list)
+    notes: list[tuple[float, str, tuple[Any, ...]]] = field(default_factory=list)
     on_record: Callable[[Handled], Awaitable[None]] = _nothing
+    overlaps: list[str] = field(default_factory=list)
+    """Each term that began while an older one of the partition went on by its own host's account."""
+    freezes: list[tuple[str, float, float]] = field(default_factory=list)
+    """Place, from, to (infinity while it lasts)."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.source = MemorySource(lambda: running_loop().time(), partitions=self.partitions)
         self.network = Network(self.store, self.source, latency_s=self.latency_s)
+        self.network.on_write = self._witness
 
     # --- Hosts ------------------------------------------------------------------------------------------------------
 
@@ -166,10 +90,12 @@ class World:
         host_id: str | None = None,
         processor: object = None,
         record_s: float = 0.0,
+        stubborn: bool = False,
         clock: PlaceClock | None = None,
+        about: Mapping[str, Scalar] | None = None,
         **settings: Any,
     ) -> RunningHost:
-        """Start a host in a place of its own."""
+        """Start a host in a place of its own; `record_s` and `stubborn` are for the `WorldProcessor`."""
         clock = clock or PlaceClock(offset_s=self.random.uniform(0, 1e6))
         values = {"lease_duration_s": self.duration_s, "checkpoint_interval_s": 1.0} | dict(self.settings) | settings
         random = Random(self.random.getrandbits(64))
@@ -179,11 +105,12 @@ class World:
                 group=GROUP,
                 source=PlaceSource(self.network),
                 store=PlaceStore(self.network),
-                processor=processor or (lambda: WorldProcessor(self, place, record_s)),
+                processor=processor or (lambda: WorldProcessor(self, place, record_s, stubborn=stubborn)),
                 settings=HostSettings(host_id=host_id or place, **values),
                 on_event=lambda event: self.diary.append((running_loop().time(), place, event)),
                 clock=clock,
                 random=random,
+                about=about,
             )
             made.append(host)
             return await host.run()
@@ -202,19 +129,25 @@ class World:
         """End a host at this moment, as SIGKILL does: nothing of it runs any more."""
         running_loop().kill(place)
         del self.hosts[place]
+        for handled in self.journal:
+            if handled.place == place and handled.left_s is None:
+                handled.left_s = self.now_s
 
     def freeze(self, place: str, *, clock_stops: bool = False) -> None:
         """Stop a host where it is, as SIGSTOP does, or as a suspended machine whose clock stands still."""
         if clock_stops:
             self.hosts[place].clock.stand_still()
         running_loop().freeze(place)
+        self.freezes.append((place, self.now_s, math.inf))
 
     def thaw(self, place: str) -> None:
         """Let a frozen host go on."""
         clock = self.hosts[place].clock
-        if clock._stopped_at_s is not None:
+        if clock.stands_still:
             clock.go_on()
         running_loop().thaw(place)
+        since_s = next(from_s for at, from_s, to_s in reversed(self.freezes) if at == place and to_s == math.inf)
+        self.freezes[self.freezes.index((place, since_s, math.inf))] = (place, since_s, self.now_s)
 
     # --- What is true -----------------------------------------------------------------------------------------------
 
@@ -226,6 +159,17 @@ class World:
     def note(self, place: str, *what: object) -> None:
         """Write something into the notes."""
         self.notes.append((self.now_s, place, what))
+
+    def _witness(self, write: Write) -> None:
+        """See, as an acquire is applied, whether an older term still goes on by its own host's account (rule 14)."""
+        if not isinstance(write.verb, Acquire) or not isinstance(write.result, Applied):
+            return
+        for running in self.hosts.values():
+            session = running.host.session
+            lease = None if session is None else session.held.get(write.verb.partition)
+            # A clock that stands still says nothing about its host; there, the fence alone protects.
+            if lease is not None and not running.clock.stands_still and lease.is_held():
+                self.overlaps.append(f"{lease!r} went on at {running.place} as it was taken: {write}")
 
     def leases(self) -> dict[str, LeaseItem]:
         """Return the leases as they are stored."""
@@ -244,13 +188,31 @@ class World:
         }
 
     def shares(self) -> list[int]:
-        """Return how many open leases each living host owns, the most first; hosts without any count as 0."""
-        owners = [self.owners()[name] for name, lease in self.leases().items() if not lease.finished]
-        return sorted((owners.count(session.host_id) for session in self.sessions().values()), reverse=True)
+        """Return how many open leases each session owns, the most first; those without any count as 0."""
+        owners = [lease.owner for lease in self.leases().values() if not lease.finished]
+        return sorted((owners.count(session_id) for session_id in self.sessions()), reverse=True)
+
+    def running(self) -> dict[str, list[tuple[str, int]]]:
+        """Return (place, token) of every open processor of a living host, by partition."""
+        running: dict[str, list[tuple[str, int]]] = {}
+        for _, place, (what, partition, token, *_) in self.notes:
+            if place in self.hosts and what == "open":
+                running.setdefault(partition, []).append((place, token))
+            elif place in self.hosts and what == "close":
+                running[partition].remove((place, token))
+        return {partition: found for partition, found in running.items() if found}
 
     def events(self, *kinds: type[Event], place: str | None = None) -> list[Any]:
         """Return the events of these kinds, of one place or of all, in order."""
         return [event for _, at, event in self.diary if isinstance(event, kinds) and place in (None, at)]
+
+    def has_answered(self, place: str, operation: str, *, since_s: float) -> bool:
+        """Say whether such a call that this place sent after a time has been answered by now, at the usual latency."""
+        calls = ((at, call) for at, call in self.network.calls if at >= since_s)
+        return any(
+            call.place == place and call.operation == operation and at + self.latency_s < self.now_s
+            for at, call in calls
+        )
 
     def put(self, count: int, *, partitions: list[str] | None = None) -> None:
         """Write `count` records to each of these partitions, or to all open ones."""
@@ -258,6 +220,10 @@ class World:
         for name in names:
             for n in range(count):
                 self.source.put(name, f"{name}/{n}".encode(), key=name)
+
+    async def wait(self, time_s: float) -> None:
+        """Let so much of the world's time pass."""
+        await anyio.sleep(time_s)
 
     async def until(self, holds: Callable[[], bool], *, within_s: float, every_s: float = 0.05) -> float:
         """Wait until something holds; return how long it took. Fails where it does not within `within_s`."""
