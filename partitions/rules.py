@@ -89,9 +89,7 @@ def _acquire(lease: LeaseItem | None, verb: Acquire) -> Result[LeaseItem]:
         or lease.paused
     ):
         return Refused(current=lease)
-    return Applied(
-        item=replace(lease, owner=verb.session_id, token=lease.token + 1, seq=0, last_host=verb.host_id)
-    )
+    return Applied(item=replace(lease, owner=verb.session_id, token=lease.token + 1, seq=0, last_host=verb.host_id))
 
 
 def _is_owner(lease: LeaseItem, verb: SaveCheckpoint | Release | Complete) -> bool:
