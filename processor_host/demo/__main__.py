@@ -1,0 +1,107 @@
+"""
+`python -m processor_host.demo`: plays the demo, prints the verdict and ends with it as exit status.
+
+0 where nothing was lost, nobody overlapped, nothing went backwards and every process ended as it should; 1 where not;
+130 or 143 where a signal ended it. Whatever happens, no process and no folder stays behind.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+from rich.console import Console
+
+from partitions.errors import PartitionsError
+from processor_host.demo.folder import Folder
+from processor_host.demo.journal import Journalled
+from processor_host.demo.play import Outcome, Play, Script
+from processor_host.demo.report import report_of
+from processor_host.demo.show import shown
+
+__all__ = ["main"]
+
+FAILED = 1
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--partitions", type=click.IntRange(2, 256), default=12, help="Partitions of the stream.")
+@click.option("--hosts", type=click.IntRange(2, 16), default=3, help="Hosts at the start; one is killed, one comes.")
+@click.option("--seconds", type=click.FloatRange(0, 600), default=20.0, help="Time to look at it, besides the waits.")
+@click.option("--rate", type=click.FloatRange(1, 1000), default=20.0, help="Records a second and partition.")
+@click.option(
+    "--processor",
+    default=f"{Journalled.__module__}:{Journalled.__qualname__}",
+    metavar="MODULE:CLASS",
+    help="Another kind of it, for instance one that fails.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and all else to stderr.")
+@click.option("--keep", is_flag=True, help="Keep the folder with stream, leases, journals and logs.")
+def main(**options: Any) -> None:
+    """
+    Play the demo: some hosts share a local stream, one is killed, another one joins, and nothing is lost.
+
+    The exit status is 0 only if no record was lost, no partition had two owners and no checkpoint went backwards.
+    """
+    as_json, keep = options.pop("as_json"), options.pop("keep")
+    script = Script(**options)
+    if script.partitions < script.hosts:
+        raise click.UsageError(f"--partitions {script.partitions} is less than --hosts {script.hosts}; each needs one")
+    sys.exit(anyio.run(_main, script, as_json, keep))
+
+
+async def _main(script: Script, as_json: bool, keep: bool) -> int:
+    console = Console(stderr=as_json)
+    status = FAILED
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        # Made and removed while signals are received: none can come in between.
+        folder = Path(tempfile.mkdtemp(prefix="processor-host-demo-"))
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def interrupt() -> None:
+                    nonlocal status
+                    async for number in signals:
+                        status = 128 + number
+                        tasks.cancel_scope.cancel()
+
+                tasks.start_soon(interrupt, name="signals")
+                status = await _play(script, folder, console, as_json=as_json)
+                tasks.cancel_scope.cancel()
+        finally:
+            if keep:
+                console.out(f"kept {folder}", highlight=False)
+            else:
+                shutil.rmtree(folder)
+    return status
+
+
+async def _play(script: Script, folder: Path, console: Console, *, as_json: bool) -> int:
+    try:
+        with shown(console) as show:
+            outcome = await Play(script, Folder(folder), show).run()
+    except (PartitionsError, ValueError) as error:
+        # A journal or a store that cannot be read: no verdict is a failure too.
+        console.out(f"FAILED: {error}", highlight=False)
+        return FAILED
+    if as_json:
+        print(json.dumps(_as_json(outcome), indent=2))
+    else:
+        console.print(report_of(outcome), soft_wrap=True)
+    return FAILED if outcome.failures() else 0
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    failures = outcome.failures()
+    return {**outcome.verdict.as_json(), "failures": list(failures), "passed": not failures}
+
+
+if __name__ == "__main__":
+    main()
