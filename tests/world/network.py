@@ -62,6 +62,8 @@ class Fault:
     """It is applied and never answered."""
     repeat_after_s: float | None = None
     """It is applied once more so long after the first time, as a duplicate that nobody waits for."""
+    changes: Callable[[Any], Any] | None = None
+    """What the store answered becomes what this returns for it, as where a read is stale."""
     raises: Exception | None = None
     """Raised at once in the caller, as by a broken client."""
     times: int | None = None
@@ -134,6 +136,8 @@ class Network:
             raise StoreUnavailable(f"{call.operation}: a fault on the way")
         result = apply()
         self._keep(call, result)
+        if fault.changes is not None:
+            result = fault.changes(result)
         if fault.repeat_after_s is not None:
             # Beside the answer, which does not wait for it.
             running_loop().create_task(self._repeat(call, fault.repeat_after_s, apply), name=f"late {call.operation}")

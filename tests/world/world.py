@@ -18,6 +18,7 @@ import anyio
 
 from partitions.events import Event
 from partitions.items import LeaseItem, Scalar, SessionItem
+from partitions.sessions import Session
 from partitions.sources.memory import MemorySource
 from partitions.stores.memory import MemoryStore
 from partitions.verbs import Acquire, Applied
@@ -66,6 +67,8 @@ class World:
     network: Network = field(init=False)
     random: Random = field(init=False)
     hosts: dict[str, RunningHost] = field(default_factory=dict)
+    lone: list[tuple[str, Session, PlaceClock]] = field(default_factory=list)
+    """Sessions without a host, each with its place."""
     journal: list[Handled] = field(default_factory=list)
     diary: list[tuple[float, str, Event]] = field(default_factory=list)
     notes: list[tuple[float, str, tuple[Any, ...]]] = field(default_factory=list)
@@ -164,12 +167,12 @@ class World:
         """See, as an acquire is applied, whether an older term still goes on by its own host's account (rule 14)."""
         if not isinstance(write.verb, Acquire) or not isinstance(write.result, Applied):
             return
-        for running in self.hosts.values():
-            session = running.host.session
+        living = [(running.place, running.host.session, running.clock) for running in self.hosts.values()]
+        for place, session, clock in (*living, *self.lone):
             lease = None if session is None else session.held.get(write.verb.partition)
             # A clock that stands still says nothing about its host; there, the fence alone protects.
-            if lease is not None and not running.clock.stands_still and lease.is_held():
-                self.overlaps.append(f"{lease!r} went on at {running.place} as it was taken: {write}")
+            if lease is not None and not clock.stands_still and lease.is_held():
+                self.overlaps.append(f"{lease!r} went on at {place} as it was taken: {write}")
 
     def leases(self) -> dict[str, LeaseItem]:
         """Return the leases as they are stored."""
