@@ -1,0 +1,134 @@
+"""Who gets what when hosts come and go: C31, rest in balance, fewest moves, and how fast a dead host is replaced."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from partitions.verbs import Acquire, Ask, Release
+from tests.cases.virtual import seeded, virtual
+from tests.world.checks import check_no_overlap, check_safety, lost
+from tests.world.loop import result_of, run_virtual
+from tests.world.world import World
+
+__all__: list[str] = []
+
+D = 6.0
+B = 2.0
+ROUNDS = 100
+
+
+async def balanced(hosts: int, *, within_s: float = 30.0, **world: object) -> World:
+    """Return a world at rest: so many hosts, named "a", "b", …"""
+    made = World(**world)  # type: ignore[arg-type]
+    for name in "abcdefgh"[:hosts]:
+        made.start(name)
+    await made.until(lambda: made.is_balanced(hosts), within_s=within_s)
+    # Until every session has published what it owns.
+    await made.wait(2 * made.duration_s)
+    return made
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+@virtual
+async def test_c31_survivors_take_what_a_host_that_is_gone_had(end: str) -> None:
+    """Who is dead, or has left, must not count when the shares are worked out."""
+    world = await balanced(3, partitions=6)
+    assert world.shares() == [2, 2, 2]
+    if end == "killed":
+        world.kill("a")
+        took_s = await world.until(lambda: world.shares() == [3, 3], within_s=D + 3 * B)
+    else:
+        world.stop("a")
+        took_s = await world.until(lambda: world.shares() == [3, 3], within_s=2 * B)
+
+    print(f"3 each {took_s:.2f} s after the host was {end}")
+    assert {session.host_id for session in world.sessions().values()} == {"b", "c"}
+    check_safety(world)
+
+
+@pytest.mark.parametrize(("hosts", "partitions"), [(3, 16), (3, 7), (8, 32), (5, 2)])
+@virtual
+async def test_group_in_balance_makes_no_moves_in_a_hundred_rounds(hosts: int, partitions: int) -> None:
+    """Every move is a pause of a partition; a plan that never rests pauses for nothing."""
+    world = await balanced(hosts, partitions=partitions)
+    since_s = world.now_s
+    await world.wait(ROUNDS * B)
+
+    assert [write for write in world.network.history if isinstance(write.verb, Acquire | Ask | Release)
+            and write.at_s > since_s] == []  # fmt: skip
+    assert world.is_balanced(hosts)
+    reads = [call for at, call in world.network.calls if at > since_s and call.operation == "read_leases"]
+    # The audit, every 60 s, and the discovery: every 30 s at one host, half as often at the others.
+    assert len(reads) <= (ROUNDS * B / 60 + 1) * hosts + ROUNDS * B / 30 + 1
+
+
+@virtual
+async def test_fourth_host_that_joins_three_with_sixteen_partitions_causes_four_moves() -> None:
+    """No more leases move than the newcomer's share, and none between the others."""
+    world = await balanced(3, partitions=16)
+    assert world.shares() == [6, 5, 5]
+    since_s = world.now_s
+    world.start("d")
+    took_s = await world.until(lambda: world.shares() == [4, 4, 4, 4], within_s=30)
+    await world.wait(60.0)
+
+    moves = [write for write in world.network.applied(Acquire) if write.at_s > since_s]
+    print(f"{len(moves)} moves, 4 each after {took_s:.2f} s")
+    assert [write.place for write in moves] == ["d"] * 4
+    assert world.shares() == [4, 4, 4, 4]
+    check_safety(world)
+
+
+def test_partitions_of_a_killed_host_are_handled_again_within_a_duration_and_one_and_a_half_beats() -> None:
+    """Fail-over is counted to the first record of the next owner, for the last partition, wherever the kill falls."""
+    figures = []
+    for seed in range(30):
+        with seeded(seed):
+            figures.append(run_virtual(lambda seed=seed: fail_over_s(seed)))  # type: ignore[misc]
+
+    print(f"fail-over in {min(figures):.2f} to {max(figures):.2f} s, median {median(figures):.2f} s")
+    assert max(figures) <= 3.0 + 1.5
+    assert median(figures) <= 1.2 * 3.0
+
+
+async def fail_over_s(seed: int) -> float:
+    """Kill one of three hosts at a random moment; return when the last of its partitions was handled again, seconds."""
+    world = World(partitions=12, duration_s=3.0, seed=seed)
+    for name in "abc":
+        world.start(name, record_s=0.5, batch_records_max=2)
+        await world.wait(world.random.uniform(0, 1))
+    await world.until(lambda: world.is_balanced(3), within_s=30)
+    world.put(40)
+    await world.wait(4.0 + world.random.uniform(0, 1))
+    mine = {name for name, owner in world.owners().items() if owner == "a"}
+    world.kill("a")
+    killed_s = world.now_s
+    await world.wait(6.0)
+
+    again = {
+        name: min(entry.start_s for entry in world.handled(name) if entry.place != "a" and entry.start_s > killed_s)
+        for name in mine
+    }
+    assert len(mine) == 4
+    check_safety(world)
+    check_no_overlap(world)
+    assert lost(world) == []
+    return max(again.values()) - killed_s
+
+
+@virtual
+async def test_host_that_was_stopped_and_started_again_gets_its_own_partitions_back() -> None:
+    """A restart in place should not move what the others hold."""
+    world = await balanced(3, partitions=12)
+    before = world.owners()
+    world.stop("a")
+    await result_of(world.hosts["a"].task)
+    world.start("a2", host_id="a")
+    await world.until(lambda: world.is_balanced(3), within_s=30)
+    await world.wait(30.0)
+
+    assert sorted(world.shares()) == [4, 4, 4]
+    kept = {name for name, owner in before.items() if owner != "a"}
+    assert {name for name in kept if world.owners()[name] == before[name]} == kept
