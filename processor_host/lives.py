@@ -159,9 +159,12 @@ class Lives:
             if not self._balancer.has_target_besides(session.session_id):
                 break
             await self._pumps.wait_for_some(give_by_s)
-        for lease in tuple(session.held.values()):
-            lease.asked.set()
-        if await self._pumps.wait_for_all(stop_by_s + LAST_S):
+        while self._pumps.running and self._clock.now_s() < stop_by_s + LAST_S:
+            # Each time, because the answer of an acquire may still have been on its way.
+            for lease in tuple(session.held.values()):
+                lease.asked.set()
+            await self._pumps.wait_for_some(stop_by_s + LAST_S)
+        if not self._pumps.running:
             await session.leave()
         else:
             # Not left: a lease must not be free while its processor lives. The others fence this session in time.

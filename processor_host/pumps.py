@@ -55,12 +55,6 @@ class Pumps:
         self._ended = anyio.Event()
         await wait_until(self._clock, min(until_s, self._clock.now_s() + LOOK_S), self._ended)
 
-    async def wait_for_all(self, until_s: float) -> bool:
-        """Return True once no pump is running, False if some still are at `until_s`."""
-        while self._newest and self._clock.now_s() < until_s:
-            await self.wait_for_some(until_s)
-        return not self._newest
-
     async def _run(self, pump: PartitionPump, before: PartitionPump | None) -> None:
         lease = pump.lease
         try:

@@ -204,3 +204,24 @@ async def test_orderly_drain_stores_the_last_checkpoint_and_repeats_nothing() ->
     check_safety(world)
     check_no_overlap(world)
     assert lost(world) == []
+
+
+@virtual
+async def test_stop_gives_back_what_an_acquire_brings_while_it_drains() -> None:
+    """An answer that was on its way as the host was told to stop must not start a partition that nobody ends."""
+    world = World(partitions=2)
+    world.put(1000)
+    world.network.disturb(lambda call: call.operation == "Acquire" and call.partition == "p1", after_s=0.8)
+    world.start("a", record_s=0.1, batch_records_max=20)
+    await world.until(lambda: "p0" in world.running(), within_s=1, every_s=0.01)
+    await world.wait(0.1)
+    assert "p1" not in world.running()
+    world.stop("a")
+    began_s = world.now_s
+    status = await result_of(world.hosts["a"].task)
+
+    assert status == 0
+    # As long as the answer and one batch take.
+    assert world.now_s - began_s <= 0.8 + 2.0 + 0.2
+    assert set(world.owners().values()) == {None}
+    assert world.sessions() == {}
