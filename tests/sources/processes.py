@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -20,15 +21,22 @@ from processor_host.cli.tail import tail
 __all__: list[str] = []
 
 KEYS = 20
+WAIT_S = 30.0
 
 
-def write(path: Path, writer: int, number: int) -> None:
-    """Append `number` records in batches of any size; a record says its writer, key and number within both."""
+def write(path: Path, writer: int, number: int, partitions: int) -> None:
+    """
+    Append `number` records in batches of any size; a record says its writer, key and number within both.
+
+    In the middle it waits until the stream has `partitions`, so that some are written before and some after.
+    """
     chosen = random.Random(writer)
     counts = dict.fromkeys(range(KEYS), 0)
     with LocalStream.open(path) as stream:
         left = number
         while left:
+            if left < number / 2:
+                wait_for(stream, partitions)
             batch = []
             for _ in range(min(left, chosen.randint(1, 20))):
                 key = chosen.randrange(KEYS)
@@ -37,6 +45,14 @@ def write(path: Path, writer: int, number: int) -> None:
             left -= len(batch)
             for entry, (partition, position) in zip(batch, stream.append(batch), strict=True):
                 print(json.dumps([partition, position, entry.data.decode()]))
+
+
+def wait_for(stream: LocalStream, partitions: int) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while len(stream.describe().partitions) < partitions:
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"fewer than {partitions} partitions after {WAIT_S} s")
+        time.sleep(0.005)
 
 
 async def read(path: Path, number: int) -> None:

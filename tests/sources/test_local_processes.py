@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 WRITERS = 3
 READERS = 2
 EACH = 700
+PARTITIONS = 7
+"""After the split and the merge."""
 
 Line = tuple[str, str, str]
 
@@ -56,11 +58,11 @@ def test_processes_share_a_stream_and_lose_repeat_and_reorder_nothing(tmp_path: 
     """Writers race for positions, readers read what is being written, and the partitions change under both."""
     path = tmp_path / "s.db"
     with LocalStream.create(path, partitions=4) as stream:
-        writers = [start("write", path, n, EACH) for n in range(WRITERS)]
+        writers = [start("write", path, n, EACH, PARTITIONS) for n in range(WRITERS)]
         readers = [start("read", path, WRITERS * EACH) for _ in range(READERS)]
         try:
             while sum(each.records for each in stream.describe().partitions) < WRITERS * EACH // 3:
-                assert any(writer.poll() is None for writer in writers), "the writers ended too early"
+                assert all(writer.poll() is None for writer in writers), [writer.communicate() for writer in writers]
             children = stream.split("p1")
             stream.merge("p2", "p3")
             written = [line for writer in writers for line in lines_of(writer)]

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ from partitions.errors import PartitionsError, SourceUnavailable
 from partitions.positions import EARLIEST
 from partitions.sources.base import Fetched
 from partitions.sources.local import Entry, LocalSource, LocalStream
+from partitions.sources.local._read import Page
 from partitions.sources.local._source import THREADS_MAX
 
 __all__: list[str] = []
@@ -92,6 +94,41 @@ async def test_waiting_readers_that_have_nothing_new_are_not_woken(source: Local
     await idle.close()
 
     assert seen == [False]
+
+
+class CountingSource(LocalSource):
+    """Counts how often the file is read."""
+
+    fetches = 0
+
+    async def fetch(self, partition: str, position: str, *, records_max: int, bytes_max: int) -> Page:
+        self.fetches += 1
+        return await super().fetch(partition, position, records_max=records_max, bytes_max=bytes_max)
+
+
+async def test_reader_that_knows_of_nothing_new_does_not_read_the_file_again(path: Path) -> None:
+    """A thousand idle partitions that are read once a second would be a thousand reads a second."""
+    source = CountingSource(path)
+    await source.open()
+    reader = source.reader("p0", EARLIEST)
+    for _ in range(3):
+        await reader.read(records_max=1, bytes_max=1, wait_s=0.05)
+    await source.close()
+
+    assert source.fetches == 1
+
+
+async def test_wait_ends_at_once_where_the_change_is_known_already(source: LocalSource, path: Path) -> None:
+    """The thread wakes for a change only once; a reader that begins to wait after that must not wait for the next."""
+    page = await source.fetch("p0", EARLIEST, records_max=1, bytes_max=1)
+    with LocalStream.open(path) as stream:
+        stream.append([Entry(data=b"x", key=f"{n}") for n in range(1_000)])
+    with anyio.fail_after(LONG_S / 3):
+        # The thread has told another reader of the change by then.
+        other = await source.fetch("p1", EARLIEST, records_max=1, bytes_max=1)
+        assert await source.changed(replace(other, changed=0), LONG_S)
+
+        assert await source.changed(page, LONG_S)
 
 
 async def test_no_record_is_missed_between_a_read_and_its_wait(source: LocalSource, path: Path) -> None:
