@@ -24,8 +24,8 @@ from partitions.sources.local._file import connect, create_file, reading, transl
 
 __all__ = ["Imported", "LocalStream"]
 
-BUSY_TIMEOUT_S: Final = 10.0
-"""How long a writer waits for another one, seconds: about what the import of half a million records takes."""
+BUSY_TIMEOUT_S: Final = 30.0
+"""How long a writer waits for another one, seconds: an import of a million records, on a slow machine, holds the file."""
 
 _CHUNK: Final = 5_000
 """Entries of an import that are in memory at a time."""
