@@ -25,7 +25,7 @@ from partitions.sources.local._file import connect, create_file, reading, transl
 __all__ = ["Imported", "LocalStream"]
 
 BUSY_TIMEOUT_S: Final = 30.0
-"""How long a writer waits for another one, seconds: an import of a million records, on a slow machine, holds the file."""
+"""How long a writer waits for another one, seconds: a big import on a slow machine holds the file so long."""
 
 _CHUNK: Final = 5_000
 """Entries of an import that are in memory at a time."""
