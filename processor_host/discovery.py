@@ -21,7 +21,7 @@ from typing import TypeVar
 import anyio
 
 from partitions.clocks import Clock, wait_until
-from partitions.errors import PartitionsError, SourceError, SourceUnavailable, StoreError
+from partitions.errors import PartitionsError, SourceUnavailable
 from partitions.events import OnEvent, tell
 from partitions.items import LeaseItem, SessionItem
 from partitions.retries import Waits, call
@@ -35,9 +35,9 @@ __all__ = ["SOURCE_CALL_S", "Discovery", "GroupView", "Listing", "is_first"]
 
 R = TypeVar("R")
 
-CREATES_AT_ONCE = 16
-"""Creates on their way at the same time."""
-DELETES_AT_ONCE = 16
+WRITES_AT_ONCE = 16
+"""Creates, or deletes, on their way at the same time."""
+DELETES_MAX = 16
 """Finished leases deleted after one listing; there is no hurry."""
 SOURCE_CALL_S = 10.0
 """How long one call of the source may take: a listing of many partitions has many pages."""
@@ -54,6 +54,16 @@ class Listing:
     partitions: frozenset[str]
     asked_s: float
     """When it was asked for, on this host's clock: it tells of leases that were read before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What became of one look."""
+
+    is_new: bool
+    """Leases may have been made."""
+    is_whole: bool
+    """Nothing failed; else it is repeated soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,15 +129,20 @@ class Discovery:
         while True:
             was_wanted = self._wanted.is_set()
             self._wanted = anyio.Event()
+            is_whole = False
             try:
-                on_listed(await self._look(view(), is_wanted=was_wanted or failures > 0))
+                look = await self._look(view(), is_wanted=was_wanted or failures > 0)
+                on_listed(look.is_new)
+                is_whole = look.is_whole
+            except PartitionsError as error:
+                self._tell_failure(str(error))
+            if is_whole:
                 failures = 0
                 factor = 1 if is_first(view().sessions, session_id) else 2
                 pause_s = factor * self._interval_s * (1 + JITTER * (2 * self._random.random() - 1))
-            except PartitionsError as error:
+            else:
                 failures += 1
                 pause_s = waits.after(failures, self._random)
-                self._tell_failure(str(error))
             await wait_until(self._clock, self._clock.now_s() + pause_s, self._wanted)
 
     async def children_of(self, partition: str) -> Sequence[Child]:
@@ -139,18 +154,18 @@ class Discovery:
             if partition in info.parents
         ]
 
-    async def _look(self, view: GroupView, *, is_wanted: bool) -> bool:
-        """List the source, make what is missing, delete what is over; say whether there was anything new."""
+    async def _look(self, view: GroupView, *, is_wanted: bool) -> _Look:
+        """List the source, delete what is over, make what is missing."""
         infos = await self._list()
-        await self._retire(view)
+        is_whole = await self._retire(view)
         if not is_wanted and all(info.partition in view.leases for info in infos):
-            return False
+            return _Look(is_new=False, is_whole=is_whole)
         leases = await call(partial(self._store.read_leases, self._group), 4 * self._call_timeout_s)
         known = {lease.partition for lease in leases}
         # Asked for again, after the read: only this listing tells what lacks a lease.
         missing = [info for info in await self._list() if info.partition not in known]
-        await self._create(missing)
-        return True
+        is_whole = await self._create(missing) and is_whole
+        return _Look(is_new=True, is_whole=is_whole)
 
     async def _list(self) -> Sequence[PartitionInfo]:
         asked_s = self._clock.now_s()
@@ -158,41 +173,56 @@ class Discovery:
         self.listing = Listing(partitions=frozenset(info.partition for info in infos), asked_s=asked_s)
         return infos
 
-    async def _create(self, missing: Sequence[PartitionInfo]) -> None:
-        """Make these leases side by side; one that fails is made by the next look and holds nothing else up."""
+    async def _create(self, missing: Sequence[PartitionInfo]) -> bool:
+        """Make these leases; say whether none failed."""
         made: list[str] = []
-        at_once = anyio.CapacityLimiter(CREATES_AT_ONCE)
 
         async def create(info: PartitionInfo) -> None:
-            async with at_once:
-                try:
-                    position = await self._first_position(info.partition)
-                    verb = Create(partition=info.partition, position=position, parents=info.parents)
-                    result = await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
-                except (SourceError, StoreError) as error:
-                    self._tell_failure(f"{info.partition}: {error}")
-                    self._wanted.set()
-                    return
+            position = await self._first_position(info.partition)
+            verb = Create(partition=info.partition, position=position, parents=info.parents)
+            result = await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
             if isinstance(result, Applied):
                 made.append(info.partition)
 
-        async with anyio.create_task_group() as tasks:
-            for info in missing:
-                tasks.start_soon(create, info, name=f"create {info.partition}")
+        is_whole = await self._each({info.partition: partial(create, info) for info in missing})
         if made:
             tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
+        return is_whole
 
-    async def _retire(self, view: GroupView) -> None:
-        """Delete finished leases that the source has long stopped listing; one host is enough for it."""
+    async def _retire(self, view: GroupView) -> bool:
+        """Delete finished leases that the source has long stopped listing; say whether none failed."""
         assert self.listing is not None  # Called right after a listing.
         over = self._retirement.note(view.leases.values(), self.listing.partitions, self._clock.now_s())
-        if not over or not is_first(view.sessions, self._session_id):
-            return
-        for lease in over[:DELETES_AT_ONCE]:
+        if not is_first(view.sessions, self._session_id):
+            # One host is enough for it.
+            return True
+
+        async def delete(lease: LeaseItem) -> None:
             verb = Delete(partition=lease.partition, seen_token=lease.token)
             await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
-        # Refused or not, the next read shows what is there.
-        self._wanted.set()
+            # Refused or not: it is not as it was seen, and what was seen may stay for as long as the audit takes.
+            self._retirement.forget(lease.partition)
+
+        return await self._each({lease.partition: partial(delete, lease) for lease in over[:DELETES_MAX]})
+
+    async def _each(self, writes: Mapping[str, Callable[[], Awaitable[None]]]) -> bool:
+        """Do one thing for each of these partitions, side by side within a bound; say whether none failed."""
+        is_whole = True
+        at_once = anyio.CapacityLimiter(WRITES_AT_ONCE)
+
+        async def alone(partition: str, write: Callable[[], Awaitable[None]]) -> None:
+            nonlocal is_whole
+            async with at_once:
+                try:
+                    await write()
+                except Exception as error:  # Containment: what is odd about one partition must not hold up the others.
+                    is_whole = False
+                    self._tell_failure(f"{partition}: {type(error).__name__}: {error}")
+
+        async with anyio.create_task_group() as tasks:
+            for partition, write in writes.items():
+                tasks.start_soon(alone, partition, write, name=f"lease of {partition}")
+        return is_whole
 
     async def _first_position(self, partition: str) -> str:
         return await self._ask(partial(self._source.first_position, partition, self._point))

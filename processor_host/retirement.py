@@ -43,3 +43,7 @@ class Retirement:
             for lease in gone
             if now_s - self._unlisted_since_s[lease.partition] >= UNLISTED_S and may_delete(lease, leases, listed)
         )
+
+    def forget(self, partition: str) -> None:
+        """Drop a partition whose lease was deleted; should it be seen once more, it begins anew."""
+        self._unlisted_since_s.pop(partition, None)
