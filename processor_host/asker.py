@@ -154,8 +154,9 @@ class Asker:
     async def _take(self, key: str, item: LeaseItem, reason: str, on_lease: OnLease) -> None:
         try:
             lease = await self._session.acquire(item, reason=reason)
-        except StoreError:
-            # Unanswered: a later look finds the token raised, and the plan resolves what became of it (rule 8).
+        except Exception:
+            # Unanswered: a later look finds the token raised, and the plan resolves what became of it (rule 8). Or
+            # something odd about one lease, which must not end the rounds of all; a later look tries again.
             return
         self._pending.pop(key, None)
         if lease is not None:

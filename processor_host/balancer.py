@@ -256,8 +256,8 @@ class Balancer:
             async with at_once:
                 try:
                     await step()
-                except StoreError as error:
-                    self._tell(RoundFailed(error=str(error)))
+                except Exception as error:  # Containment: what is odd about one lease must not end the rounds of all.
+                    self._tell(RoundFailed(error=_text_of(error)))
 
         owners = {item.session_id: item for item in self.sessions}
         for lease, owner in steps.follow:
@@ -337,6 +337,10 @@ class Balancer:
 
     def _tell(self, event: Event) -> None:
         tell(self._parts.on_event, event)
+
+
+def _text_of(error: Exception) -> str:
+    return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
 
 
 def _lacks_a_parent(leases: Mapping[str, LeaseItem]) -> bool:
