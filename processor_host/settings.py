@@ -131,10 +131,10 @@ class HostSettings:
     Pause before a processor that failed starts again, seconds; doubled with each further failure. Long enough that a
     broken one does not fill the log.
     """
-    restart_pause_max_s: float = 60.0
+    restart_pause_max_s: float = 10.0
     """
     Where the doubling of the restart pause ends, seconds. At least the restart pause; once the cause is mended the
-    partition goes on within this time.
+    partition goes on within this time. No lease is kept for longer than this without a processor, or a try at one.
     """
     acquires_at_once: int = 32
     """

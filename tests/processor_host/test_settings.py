@@ -123,8 +123,8 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
             "use 2097152 or more",
         ),
         (
-            {"restart_pause_s": 61.0},
-            "restart_pause_max_s=60.0 is below the first pause, which is restart_pause_s=61.0; use 61 or more",
+            {"restart_pause_s": 11.0},
+            "restart_pause_max_s=10.0 is below the first pause, which is restart_pause_s=11.0; use 11 or more",
         ),
         (
             {"metrics_port": 65536},
