@@ -11,7 +11,7 @@ class PlaceClock:
     """A clock of one place: it may run fast or slow within the allowed drift, and it may stand still."""
 
     def __init__(self, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
-        self._rate = rate
+        self.rate = rate
         self._offset_s = offset_s
         self._stood_s = 0.0
         self._stopped_at_s: float | None = None
@@ -19,7 +19,7 @@ class PlaceClock:
     def now_s(self) -> float:
         """See `partitions.clocks.Clock`."""
         now_s = running_loop().time() if self._stopped_at_s is None else self._stopped_at_s
-        return (now_s - self._stood_s) * self._rate + self._offset_s
+        return (now_s - self._stood_s) * self.rate + self._offset_s
 
     @property
     def stands_still(self) -> bool:

@@ -8,6 +8,7 @@ A request that was sent goes on in the world, whatever becomes of its sender. Wh
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,10 @@ class Fault:
     hits: int = 0
 
 
+FAIR = Fault(matches=lambda _: True)
+"""The usual latency, and nothing else. Shared, because nearly every call has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """One verb as it reached the store."""
@@ -79,6 +84,12 @@ class Write:
     place: str
     verb: Any
     result: Any
+    sent_s: float
+    """When its sender sent it."""
+    answered_s: float = math.inf
+    """When the answer reaches its sender, if that still waits; infinity for a lost answer, a fault or a duplicate."""
+    is_repeat: bool = False
+    """It is the late duplicate of a write that had been applied before."""
 
 
 @dataclass(slots=True)
@@ -99,6 +110,10 @@ class Network:
     """Records that readers were given, by partition."""
     on_write: Callable[[Write], None] = lambda _: None
     """Called with each write right after the store decided it."""
+    weather: Callable[[Call], Fault | None] = lambda _: None
+    """Decides the calls that no cut and no fault of `faults` decides."""
+    loses_late: bool = False
+    """Duplicates, and requests whose way a fault made longer, are lost instead of arriving from here on."""
 
     def disturb(self, matches: Callable[[Call], bool], **what: Any) -> Fault:
         """Add a fault; the first that matches a call decides."""
@@ -118,7 +133,7 @@ class Network:
                 if fault.times is not None:
                     fault.times -= 1
                 return fault
-        return Fault(matches=lambda _: True)
+        return self.weather(call) or FAIR
 
     async def carry(self, call: Call, apply: Callable[[], R]) -> R:
         """Carry one call to the store and its answer back."""
@@ -129,32 +144,47 @@ class Network:
         return await in_world(self._travel, call, fault, apply, expected=(StoreUnavailable,))
 
     async def _travel(self, call: Call, fault: Fault, apply: Callable[[], R]) -> R:
+        sent_s = running_loop().time()
         await anyio.sleep(self.latency_s / 2 if fault.before_s is None else fault.before_s)
-        if fault.lose_request:
+        if fault.lose_request or (self.loses_late and fault.before_s is not None):
             await anyio.sleep(LOST_S)
-        if fault.fail_before or fault.lose_request:
+            raise StoreUnavailable(f"{call.operation}: lost on the way")
+        if fault.fail_before:
             raise StoreUnavailable(f"{call.operation}: a fault on the way")
         result = apply()
-        self._keep(call, result)
+        after_s = self.latency_s / 2 if fault.after_s is None else fault.after_s
+        is_answered = not (fault.lose_answer or fault.fail_after)
+        self._keep(call, result, sent_s, running_loop().time() + after_s if is_answered else math.inf)
         if fault.changes is not None:
             result = fault.changes(result)
         if fault.repeat_after_s is not None:
             # Beside the answer, which does not wait for it.
-            running_loop().create_task(self._repeat(call, fault.repeat_after_s, apply), name=f"late {call.operation}")
-        await anyio.sleep(self.latency_s / 2 if fault.after_s is None else fault.after_s)
+            running_loop().create_task(
+                self._repeat(call, fault.repeat_after_s, apply, sent_s), name=f"late {call.operation}"
+            )
+        await anyio.sleep(after_s)
         if fault.lose_answer:
             await anyio.sleep(LOST_S)
         if fault.fail_after or fault.lose_answer:
             raise StoreUnavailable(f"{call.operation}: the answer was a fault")
         return result
 
-    async def _repeat(self, call: Call, after_s: float, apply: Callable[[], Any]) -> None:
+    async def _repeat(self, call: Call, after_s: float, apply: Callable[[], Any], sent_s: float) -> None:
         await anyio.sleep(after_s)
-        self._keep(call, apply())
+        if not self.loses_late:
+            self._keep(call, apply(), sent_s, math.inf, is_repeat=True)
 
-    def _keep(self, call: Call, result: Any) -> None:
+    def _keep(self, call: Call, result: Any, sent_s: float, answered_s: float, *, is_repeat: bool = False) -> None:
         if call.verb is not None:
-            write = Write(at_s=running_loop().time(), place=call.place, verb=call.verb, result=result)
+            write = Write(
+                at_s=running_loop().time(),
+                place=call.place,
+                verb=call.verb,
+                result=result,
+                sent_s=sent_s,
+                answered_s=answered_s,
+                is_repeat=is_repeat,
+            )
             self.history.append(write)
             self.on_write(write)
 
@@ -241,30 +271,38 @@ class PlaceSource:
 
     async def identity(self) -> str:
         """See the contract."""
-        await self.disturbed("source.identity")
-        return await self._network.source.identity()
+        fault = await self.disturbed("source.identity")
+        answer = await self._network.source.identity()
+        await self.answered(fault, "source.identity")
+        return answer
 
     async def list_partitions(self) -> tuple[PartitionInfo, ...]:
         """See the contract."""
-        await self.disturbed("source.list")
-        return await self._network.source.list_partitions()
+        fault = await self.disturbed("source.list")
+        answer = await self._network.source.list_partitions()
+        await self.answered(fault, "source.list")
+        return answer
 
     async def resolve_start(self, start: Start) -> str:
         """See the contract."""
-        await self.disturbed("source.resolve")
-        return await self._network.source.resolve_start(start)
+        fault = await self.disturbed("source.resolve")
+        answer = await self._network.source.resolve_start(start)
+        await self.answered(fault, "source.resolve")
+        return answer
 
     async def first_position(self, partition: str, point: str) -> str:
         """See the contract."""
-        await self.disturbed("source.first", partition)
-        return await self._network.source.first_position(partition, point)
+        fault = await self.disturbed("source.first", partition)
+        answer = await self._network.source.first_position(partition, point)
+        await self.answered(fault, "source.first")
+        return answer
 
     def reader(self, partition: str, position: str) -> Reader:
         """See the contract."""
         return _PlaceReader(self, self._network.source.reader(partition, position), partition)
 
-    async def disturbed(self, operation: str, partition: str | None = None) -> None:
-        """Let the network do to this call what it does."""
+    async def disturbed(self, operation: str, partition: str | None = None) -> Fault:
+        """Let the network do on the way there what it does; return it, for `answered` to do the rest."""
         call = Call(place=PLACE.get() or "world", operation=operation, partition=partition)
         self._network.calls.append((running_loop().time(), call))
         fault = self._network.fault_of(call)
@@ -272,10 +310,20 @@ class PlaceSource:
             raise fault.raises
         latency_s = self._network.latency_s if fault.before_s is None else fault.before_s
         await anyio.sleep(latency_s)
-        if fault.lose_request or fault.lose_answer:
+        if fault.lose_request:
             await anyio.sleep(LOST_S)
-        if fault.fail_before or fault.fail_after or fault.lose_request or fault.lose_answer:
+        if fault.fail_before or fault.lose_request:
             raise SourceUnavailable(f"{operation}: a fault on the way")
+        return fault
+
+    async def answered(self, fault: Fault, operation: str) -> None:
+        """Let the network do to an answer what it does: the source has read, and whoever asked may never know."""
+        if fault.after_s is not None:
+            await anyio.sleep(fault.after_s)
+        if fault.lose_answer:
+            await anyio.sleep(LOST_S)
+        if fault.fail_after or fault.lose_answer:
+            raise SourceUnavailable(f"{operation}: the answer was a fault")
 
 
 class _PlaceReader:
@@ -285,8 +333,9 @@ class _PlaceReader:
         self._partition = partition
 
     async def read(self, *, records_max: int, bytes_max: int, wait_s: float) -> Fetched:
-        await self._source.disturbed("source.read", self._partition)
+        fault = await self._source.disturbed("source.read", self._partition)
         fetched = await self._reader.read(records_max=records_max, bytes_max=bytes_max, wait_s=wait_s)
+        await self._source.answered(fault, "source.read")
         self._source._network.fetched[self._partition] += len(fetched.records)
         return fetched
 

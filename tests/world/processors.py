@@ -32,6 +32,8 @@ class Handled:
     """When it was done; None where it is not."""
     left_s: float | None = None
     """When its processor was through with it, done or not; None while it is at it."""
+    held: bool = True
+    """Whether its lease said at `start_s` that it is held."""
 
 
 class Keeper(Protocol):
@@ -75,6 +77,7 @@ class WorldProcessor(PartitionProcessor):
                     position=record.position,
                     data=record.data,
                     start_s=running_loop().time(),
+                    held=batch.lease.is_held(),
                 )
             )
 

@@ -77,6 +77,12 @@ class World:
     """Each term that began while an older one of the partition went on by its own host's account."""
     freezes: list[tuple[str, float, float]] = field(default_factory=list)
     """Place, from, to (infinity while it lasts)."""
+    suspensions: list[tuple[str, float]] = field(default_factory=list)
+    """Place and since when: the freezes in which the place's clock stood still."""
+    clocks: dict[str, PlaceClock] = field(default_factory=dict)
+    """By place, also of those that are gone."""
+    stubborn: set[str] = field(default_factory=set)
+    """Places whose processors let nobody cancel them in the middle of a record."""
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -100,6 +106,9 @@ class World:
     ) -> RunningHost:
         """Start a host in a place of its own; `record_s` and `stubborn` are for the `WorldProcessor`."""
         clock = clock or PlaceClock(offset_s=self.random.uniform(0, 1e6))
+        self.clocks[place] = clock
+        if stubborn:
+            self.stubborn.add(place)
         values = {"lease_duration_s": self.duration_s, "checkpoint_interval_s": 1.0} | dict(self.settings) | settings
         random = Random(self.random.getrandbits(64))
 
@@ -140,6 +149,7 @@ class World:
         """Stop a host where it is, as SIGSTOP does, or as a suspended machine whose clock stands still."""
         if clock_stops:
             self.hosts[place].clock.stand_still()
+            self.suspensions.append((place, self.now_s))
         running_loop().freeze(place)
         self.freezes.append((place, self.now_s, math.inf))
 
