@@ -1,0 +1,1 @@
+"""Tests with real processes: hosts started by the command line, and killed, frozen and stopped by their pids."""

@@ -1,0 +1,115 @@
+"""
+The processor of these tests: waits for each record, and keeps a journal of what this process does.
+
+The environment says how (`JOURNAL_…` below); a file `block` beside the journals makes it block its event loop once.
+Each process writes a file of its own, every line with one unbuffered write, so that a SIGKILL loses at most the line
+that is being written. Reading the journals back and judging them is the business of `tests.processes.histories`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from partitions.clocks import BootClock
+from partitions.errors import LeaseLost
+from partitions.sources.base import Record
+from processor_host import Batch, CloseReason, PartitionProcessor
+from processor_host.processor import ProcessorContext
+
+__all__ = ["BLOCK", "FOLDER", "RECORD_S", "SAVES", "STUBBORN", "Journal", "order_block"]
+
+FOLDER: Final = "JOURNAL_FOLDER"
+"""Where the journals go."""
+RECORD_S: Final = "JOURNAL_RECORD_S"
+"""How long a record takes, seconds."""
+SAVES: Final = "JOURNAL_SAVES"
+""""record": ask for a checkpoint after each record and go on whatever becomes of it; else the host's own do."""
+STUBBORN: Final = "JOURNAL_STUBBORN"
+"""Not empty: a record that was begun is not to be cancelled."""
+BLOCK: Final = "block"
+
+_clock = BootClock()
+
+
+def order_block(folder: Path, partition: str, position: str, seconds: float) -> None:
+    """Let the first process that comes to this record block its event loop for so long."""
+    made = folder / "block.new"
+    made.write_text(json.dumps([partition, position, seconds]))
+    made.rename(folder / BLOCK)
+
+
+class Journal(PartitionProcessor):
+    """Handles a record by waiting."""
+
+    async def open(self, context: ProcessorContext) -> None:
+        """Note where the term begins, or goes on after a failure."""
+        self._context = context
+        self._record_s = float(os.environ.get(RECORD_S, "0"))
+        self._saves_each = os.environ.get(SAVES) == "record"
+        self._is_stubborn = bool(os.environ.get(STUBBORN))
+        self._note("opened", context.position)
+
+    async def process(self, batch: Batch) -> None:
+        """Note start and end of each record."""
+        for record in batch:
+            self._note("started", record.position)
+            try:
+                await self._work(record)
+            except BaseException:
+                # Whatever ends the work early, also a cancellation, which goes on.
+                self._note("cut", record.position)
+                raise
+            self._note("ended", record.position)
+            if self._saves_each:
+                await self._save(batch, record)
+
+    async def close(self, reason: CloseReason) -> None:
+        """Note why."""
+        self._note("closed", reason.name)
+
+    async def _work(self, record: Record) -> None:
+        with anyio.CancelScope(shield=self._is_stubborn):
+            await anyio.sleep(self._record_s)
+        if (seconds := blocking_s(record)) > 0:
+            # Last, so that nothing else of the host has run when the record is done and the next is wanted.
+            time.sleep(seconds)  # noqa: ASYNC251 (the fault that is tested)
+
+    async def _save(self, batch: Batch, record: Record) -> None:
+        try:
+            await batch.checkpoint(record)
+        except LeaseLost:
+            # On purpose: whoever passes over this must still not be handed another record.
+            self._note("refused", record.position)
+        else:
+            self._note("saved", record.position)
+
+    def _note(self, act: str, value: str) -> None:
+        lease = self._context.lease
+        entry = [act, lease.partition, lease.token, value, self._context.host_id, os.getpid(), _clock.now_s()]
+        os.write(_journal(), (json.dumps(entry) + "\n").encode())
+
+
+def blocking_s(record: Record) -> float:
+    """Take the order to block at this record, if there is one; only one process gets it."""
+    order = Path(os.environ[FOLDER], BLOCK)
+    try:
+        partition, position, seconds = json.loads(order.read_text())
+        if (partition, position) != (record.partition, record.position):
+            return 0.0
+        order.unlink()
+    except FileNotFoundError:
+        return 0.0
+    return float(seconds)
+
+
+@cache
+def _journal() -> int:
+    file = Path(os.environ[FOLDER], f"journal-{os.getpid()}-{time.time_ns()}.jsonl")
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
