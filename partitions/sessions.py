@@ -76,6 +76,8 @@ class Session:
         self._on_event = on_event
         self._held = HeldTerms(session_id, self.table, on_event)
         self._over: str | None = None
+        self._living = anyio.CancelScope()
+        """Around everything that `run` does."""
         self.has_left = False
         self._beats = Beats(
             Register(
@@ -187,11 +189,10 @@ class Session:
             Why it is over, for people.
         """
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._watch, name=f"watch {self.session_id}")
-                reason = await self._beats.run()
-                self._finish(reason, lost=True)
-                tasks.cancel_scope.cancel()
+            with self._living:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._watch, name=f"watch {self.session_id}")
+                    self._finish(await self._beats.run(), lost=True)
         finally:
             # Also when it is cancelled or fails: nothing may go on under a session that nobody keeps alive.
             self._finish("its loop was stopped", lost=True)
@@ -317,6 +318,8 @@ class Session:
         self.table.close()
         self._held.end_all()
         self._beats.close()
+        # A beat that is on its way is not waited for: a host that stops would hang on it for a whole time-out.
+        self._living.cancel()
         self._tell(SessionEnded(session_id=self.session_id, reason=reason, lost=lost))
 
     def _tell(self, event: Event) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from partitions.items import LeaseItem
 from partitions.leases import Lease
-from partitions.verbs import Acquire, LeaseVerb, Release
+from partitions.verbs import Acquire, Applied, Beat, LeaseVerb, Release
 from tests.cases.lone import begun
 from tests.cases.virtual import repeats_of, seeded, virtual
 from tests.world.checks import check_no_overlap, check_safety, gaps_s, lost, repeats
@@ -131,6 +131,24 @@ async def stop_between_beats(seed: int) -> None:
     await world.wait(3 * H)
 
     assert [write for write in world.network.history if write.at_s > stopped_s] == []
+    assert (world.leases()["p0"].owner, world.sessions()) == (None, {})
+
+
+@virtual
+async def test_c22_beat_that_arrives_after_its_session_has_left_makes_nothing_again() -> None:
+    """It lingers on the way longer than the leave takes."""
+    world = World(partitions=1)
+    slow = world.network.disturb(lambda call: call.operation == "Beat", before_s=0.8)
+    world.start("a")
+    await world.until(lambda: slow.hits == 1, within_s=2 * H)
+    world.stop("a")
+    assert await result_of(world.hosts["a"].task) == 0
+    stopped_s = world.now_s
+    await world.wait(3 * H)
+
+    late = [write for write in world.network.history if write.at_s > stopped_s]
+    assert {type(write.verb) for write in late} == {Beat}
+    assert [write for write in late if isinstance(write.result, Applied)] == []
     assert (world.leases()["p0"].owner, world.sessions()) == (None, {})
 
 
