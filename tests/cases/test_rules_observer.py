@@ -183,7 +183,7 @@ async def test_rule_15_failure_of_one_partition_stops_neither_the_beats_nor_its_
         )
     if stage == "acquire":
         world.network.disturb(lambda call: call.operation == "Acquire" and call.partition == "p0", fail_before=True)
-    world.start("a", processor=lambda: Failing(world, stage))
+    world.start("a", processor=lambda: Failing(world, stage), restart_pause_max_s=60.0)
     await world.wait(60.0)
 
     done = [what[1:] for _, _, what in world.notes]

@@ -68,7 +68,7 @@ async def test_wait_for_the_leases_of_a_dead_session_is_told_once_with_whom_and_
     dead = world.hosts["a"].host.session
     assert dead is not None
     world.kill("a")
-    world.start("b")
+    world.start("b", balance_interval_s=0.5)
     started_s = world.now_s
     await world.until(lambda: set(world.owners().values()) == {"b"}, within_s=2 * D)
     took_s = world.now_s - started_s
@@ -88,7 +88,8 @@ async def test_living_owners_are_never_waited_for() -> None:
     """The line is about dead sessions; one about every session of a healthy group would say nothing."""
     world = World(partitions=8)
     for name in "abc":
-        world.start(name)
+        # So often that most looks show nothing new.
+        world.start(name, balance_interval_s=0.5)
         await world.wait(7.3)
     await world.wait(60.0)
 
