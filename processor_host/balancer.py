@@ -32,7 +32,7 @@ from processor_host.asker import Asker
 from processor_host.discovery import Discovery, GroupView
 from processor_host.events import PlanRound, RoundFailed
 from processor_host.news import GroupNews
-from processor_host.reads import Evidence, ReadState, due, note_round, read_done, signature_of
+from processor_host.reads import Evidence, ReadState, due, is_news, note_round, read_done, signature_of
 from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
 
 __all__ = ["Balancer", "BalancerParts"]
@@ -166,7 +166,7 @@ class Balancer:
             self._reads,
             evidence,
             parts.clock.now_s(),
-            mended=before != leases,
+            mended=is_news(before, leases),
             interval_s=parts.interval_s,
             audit_s=parts.audit_s,
         )

@@ -12,9 +12,19 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from partitions.items import Known, SessionItem
+from partitions.items import Known, LeaseItem, SessionItem
 
-__all__ = ["ODD_ROUNDS", "Evidence", "ReadState", "Signature", "due", "note_round", "read_done", "signature_of"]
+__all__ = [
+    "ODD_ROUNDS",
+    "Evidence",
+    "ReadState",
+    "Signature",
+    "due",
+    "is_news",
+    "note_round",
+    "read_done",
+    "signature_of",
+]
 
 ODD_ROUNDS = 2
 """Rounds for which the sums may differ: a session publishes what it took one beat later."""
@@ -66,6 +76,15 @@ def signature_of(sessions: Iterable[SessionItem]) -> Signature:
     )
 
 
+def is_news(before: Mapping[str, LeaseItem], after: Mapping[str, LeaseItem]) -> bool:
+    """
+    Say whether a read showed something new to a plan, given all leases by partition before and after it.
+
+    Checkpoints are no news: they move in every group that works, and would make every trigger look mended for ever.
+    """
+    return _planned_from(before) != _planned_from(after)
+
+
 def due(state: ReadState, evidence: Evidence | None, now_s: float, *, audit_s: float) -> str | None:
     """
     Say why all leases must be read now; None if they need not.
@@ -103,7 +122,7 @@ def read_done(
         state: The state before it.
         evidence: What the fresh leases and sessions show.
         now_s: This host's clock when the answer arrived.
-        mended: The read showed something new, so whatever still stands is on its way.
+        mended: The read showed something new (`is_news`), so whatever still stands is on its way.
         interval_s: The time between two rounds, which is the first wait.
         audit_s: The longest wait.
     """
@@ -116,6 +135,10 @@ def read_done(
         # A quarter of a round early, or a wait of one round would miss every other one.
         waits[trigger] = _Wait(pause_s=pause_s, until_s=now_s + pause_s - interval_s / 4)
     return replace(after, waits=waits)
+
+
+def _planned_from(leases: Mapping[str, LeaseItem]) -> dict[str, tuple[str | None, int, bool, bool]]:
+    return {name: (lease.owner, lease.token, lease.finished, lease.paused) for name, lease in leases.items()}
 
 
 def _fired(state: ReadState, evidence: Evidence) -> tuple[str, ...]:

@@ -19,11 +19,12 @@ from processor_host.reads import (
     Evidence,
     ReadState,
     due,
+    is_news,
     note_round,
     read_done,
     signature_of,
 )
-from tests.builders import a_session
+from tests.builders import a_lease, a_session
 
 __all__: list[str] = []
 
@@ -214,6 +215,31 @@ def test_trigger_is_not_held_up_by_the_wait_of_another() -> None:
     reader.rounds(100, stubborn)
 
     assert reader.round(replace(stubborn, is_settled=False)) == "steps are left"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, False),
+        ({"position": "10", "seq": 4}, False),
+        ({"weight": 0.5}, False),
+        ({"owner": None}, True),
+        ({"token": 3}, True),
+        ({"finished": True}, True),
+        ({"paused": True}, True),
+    ],
+)
+def test_news_is_what_a_plan_depends_on(change: dict[str, Any], expected: bool) -> None:
+    """Checkpoints move all the time; if they were news, no trigger would ever wait."""
+    before = a_lease("p-0", owner="a:1", token=2)
+
+    assert is_news({"p-0": before}, {"p-0": replace(before, **change)}) is expected
+
+
+def test_news_is_a_lease_that_came_or_went() -> None:
+    """A partition more is a partition to own."""
+    assert is_news({}, {"p-0": a_lease()})
+    assert is_news({"p-0": a_lease()}, {})
 
 
 evidence = st.builds(
