@@ -7,6 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from tests.cuts import Cut, at_every_point
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -19,7 +20,7 @@ def test_cut_strikes_at_each_await_in_turn() -> None:
         steps: list[str] = []
 
         async def call() -> None:
-            await anyio.sleep(1)
+            await passes(1)
             steps.append("slept")
             await anyio.lowlevel.checkpoint()
             steps.append("checked")
@@ -44,9 +45,9 @@ def test_cut_inside_a_shield_strikes_after_it() -> None:
 
         async def call() -> None:
             with anyio.CancelScope(shield=True):
-                await anyio.sleep(1)
+                await passes(1)
                 steps.append("written")
-            await anyio.sleep(1)
+            await passes(1)
             steps.append("more")
 
         await cut.during(call)
@@ -61,7 +62,7 @@ def test_failure_of_a_scenario_names_the_point() -> None:
     """Without it nobody can run the one failing case."""
 
     async def scenario(cut: Cut) -> None:
-        if not await cut.during(lambda: anyio.sleep(1)):
+        if not await cut.during(lambda: passes(1)):
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken") as caught:

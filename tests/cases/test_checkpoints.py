@@ -12,6 +12,7 @@ from partitions.verbs import Acquire, Create, Release
 from processor_host import Batch, PartitionProcessor, Record
 from tests.cases.virtual import virtual
 from tests.world.checks import check_safety
+from tests.world.diary import passes
 from tests.world.loop import result_of, run_in_place
 from tests.world.world import GROUP, World
 
@@ -98,7 +99,7 @@ class Hasty(PartitionProcessor):
         for record in batch:
             self._asked.append(record.position)
             self._tasks.start_soon(batch.checkpoint, record)
-            await anyio.sleep(0.005)
+            await passes(0.005)
 
 
 @virtual

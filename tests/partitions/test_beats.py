@@ -22,6 +22,7 @@ from partitions.verbs import Beat, Drain, Leave, Register
 from tests.builders import a_session
 from tests.cuts import Cut, at_every_point
 from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -154,7 +155,7 @@ async def test_register_gives_up_when_its_answer_comes_after_its_end() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(register)
-        await anyio.sleep(0.2)
+        await passes(0.2)
         stage.clock.jump(VALIDITY_S)
 
     assert (results, beating.table.valid_until_s) == ([False], -math.inf)
@@ -179,7 +180,7 @@ async def test_ask_that_the_answer_of_a_register_shows_is_dated_from_its_first_s
     beating = Beating(stage)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(beating.beats.register)
-        await anyio.sleep(0.5)
+        await passes(0.5)
         key = stage.ask("a:1", "p0", 1)
 
     assert beating.deadline_s(key) == about(HANDOFF_S)
@@ -286,7 +287,7 @@ async def test_beat_that_is_answered_after_the_end_does_not_bring_the_session_ba
         await beating.until_s(BEAT_S + 0.2)
         before_s = beating.table.valid_until_s
         stage.clock.jump(VALIDITY_S)
-        await anyio.sleep(1)
+        await passes(1)
 
     assert beating.reasons == ["a beat was answered after its duration had run out"]
     assert beating.table.valid_until_s == before_s
@@ -298,9 +299,9 @@ async def test_beat_ends_the_session_when_its_item_is_gone_and_never_makes_it_ag
     stage = Stage()
     beating = Beating(stage)
     async with beating.running():
-        await anyio.sleep(1)
+        await passes(1)
         stage.fence("a:1")
-        await anyio.sleep(10)
+        await passes(10)
 
     assert beating.reasons == ["its item is gone: another host saw it dead and fenced it"]
     assert (stage.item(), len(stage.sent(Beat))) == (None, 1)
@@ -344,7 +345,7 @@ async def test_answered_beat_is_told_with_its_try() -> None:
     stage.disturb(verb_of(Beat), fail_before=True, times=1)
     beating = Beating(stage)
     async with beating.running():
-        await anyio.sleep(2 * BEAT_S + 0.5)
+        await passes(2 * BEAT_S + 0.5)
 
     assert stage.events_of(BeatAnswered) == [
         BeatAnswered(session_id="a:1", beat=1, latency_s=about(LATENCY_S), attempt=2),
@@ -374,7 +375,7 @@ async def test_closed_beats_ignore_an_answer_that_is_on_its_way() -> None:
         await anyio.sleep(BEAT_S + 0.2)
         beating.beats.close()
         beating.table.close()
-        await anyio.sleep(1)
+        await passes(1)
 
     assert (beating.reasons, beating.table.valid_until_s) == (["it was ended"], -math.inf)
 
@@ -421,7 +422,7 @@ async def test_ask_is_passed_on_once_and_after_the_table_holds_its_deadline() ->
     beating.open = {"p0@1"}
     async with beating.running():
         key = stage.ask("a:1", "p0", 1, by="b:7")
-        await anyio.sleep(5 * BEAT_S)
+        await passes(5 * BEAT_S)
 
     assert beating.seen == [(key, "b:7", about(HANDOFF_S), about(BEAT_S + VALIDITY_S))]
 
@@ -433,7 +434,7 @@ async def test_ask_stands_until_its_term_has_ended_and_is_removed_by_the_next_be
     beating.open = {"p0@1"}
     async with beating.running():
         key = stage.ask("a:1", "p0", 1)
-        await anyio.sleep(3 * BEAT_S + 0.1)
+        await passes(3 * BEAT_S + 0.1)
         while_open = stage.asks()
         beating.open.clear()
         await anyio.sleep(BEAT_S)
@@ -470,7 +471,7 @@ async def test_beat_that_is_delivered_twice_removes_no_newer_ask() -> None:
         stage.disturb(verb_of(Beat), repeat_after_s=1.0, times=1)
         await anyio.sleep(BEAT_S)
         newer = stage.ask("a:1", "p0", 2)
-        await anyio.sleep(1.5)
+        await passes(1.5)
 
         assert stage.asks() == {newer: "b:1"}
 

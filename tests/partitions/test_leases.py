@@ -34,6 +34,7 @@ from partitions.verbs import Beat, Child, Complete, Create, Leave, Release, Save
 from tests.builders import a_lease
 from tests.cuts import Cut, at_every_point
 from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -178,7 +179,7 @@ async def test_renew_returns_false_when_the_term_alone_ends_meanwhile() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(renew)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             await lease.release()
 
         assert (results, session.is_valid) == ([False], True)
@@ -229,7 +230,7 @@ async def test_checkpoint_gives_up_when_its_term_ends_and_sends_nothing_after() 
         assert await loss(lambda: lease.checkpoint("10")) == lost(reason=EndReason.SESSION_ENDED)
         assert stage.now_s == about(end_s)
         sent = len(stage.sent(SaveCheckpoint))
-        await anyio.sleep(10)
+        await passes(10)
         assert (len(stage.sent(SaveCheckpoint)), sent >= 4) == (sent, True)
 
 
@@ -306,7 +307,7 @@ async def test_checkpoint_that_is_delivered_twice_does_not_move_the_position_bac
         lease = await stage.acquired(session)
         await lease.checkpoint("10")
         await lease.checkpoint("20")
-        await anyio.sleep(2)
+        await passes(2)
 
         writes = [write for write in stage.network.history if isinstance(write.verb, SaveCheckpoint)]
         assert [write.verb.seq for write in writes] == [1, 2, 1]
@@ -321,7 +322,7 @@ async def test_checkpoints_of_one_term_are_sent_one_after_the_other() -> None:
         lease = await stage.acquired(session)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lease.checkpoint, "10")
-            await anyio.sleep(0.1)
+            await passes(0.1)
             tasks.start_soon(lease.checkpoint, "20")
 
         first_s, second_s = stage.sent_at_s(SaveCheckpoint)
@@ -338,7 +339,7 @@ async def test_checkpoint_after_an_abandoned_one_wins_though_that_arrives_later(
         with anyio.move_on_after(0.2):
             await lease.checkpoint("10")
         await lease.checkpoint("20")
-        await anyio.sleep(2)
+        await passes(2)
 
         assert stage.lease() == replace(OWNED, position="20", seq=2)
 
@@ -401,7 +402,7 @@ async def test_term_ends_before_the_write_that_frees_it_is_sent(free: Free) -> N
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(free, lease)
             for _ in range(2):
-                await anyio.sleep(0.44)
+                await passes(0.44)
                 sent = len(stage.sent(Release, Complete))
                 seen.append((lease.is_held(), lease.ended.is_set(), session.is_busy("p0"), sent))
 
@@ -486,7 +487,7 @@ async def test_release_whose_answer_was_lost_is_done_when_the_next_owner_has_the
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(release)
-            await anyio.sleep(0.5)
+            await passes(0.5)
             taken = stage.take("p0")
 
         assert (results, stage.lease()) == ([True], taken)
@@ -606,7 +607,7 @@ async def test_guard_cancels_its_body_when_the_lease_ends() -> None:
 
 
 async def _end_soon(lease: Lease) -> None:
-    await anyio.sleep(1)
+    await passes(1)
     lease.end(EndReason.SEEN_TAKEN)
 
 
@@ -630,13 +631,13 @@ async def test_guard_lets_its_body_return_and_fail() -> None:
     async with stage.living() as session:
         lease = await stage.acquired(session)
         with lease.guard():
-            await anyio.sleep(1)
+            await passes(1)
         with pytest.raises(ValueError, match="the user's"), lease.guard():
             raise ValueError("the user's")
 
         assert (lease.is_held(), lease._guards) == (True, set())
         lease.end(EndReason.SEEN_TAKEN)
-        await anyio.sleep(1)
+        await passes(1)
 
 
 async def test_guard_raises_nothing_when_its_body_had_done_its_work() -> None:
@@ -645,7 +646,7 @@ async def test_guard_raises_nothing_when_its_body_had_done_its_work() -> None:
     async with stage.living() as session:
         lease = await stage.acquired(session)
         with lease.guard():
-            await anyio.sleep(1)
+            await passes(1)
             lease.end(EndReason.SEEN_TAKEN)
 
 
@@ -688,7 +689,7 @@ async def test_current_lease_is_that_of_the_call_tree() -> None:
         seen: list[Lease | None] = [current_lease()]
 
         async def child() -> None:
-            await anyio.sleep(1)
+            await passes(1)
             seen.append(current_lease())
 
         with working_under(outer):
@@ -711,7 +712,7 @@ async def test_current_lease_is_that_of_each_of_two_processors_side_by_side() ->
 
         async def processor(lease: Lease) -> None:
             with working_under(lease):
-                await anyio.sleep(1)
+                await passes(1)
                 seen.append((lease, current_lease()))
 
         async with anyio.create_task_group() as tasks:
@@ -759,7 +760,7 @@ async def test_lease_ends_before_its_session_is_left() -> None:
         lease = await stage.acquired(session)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.leave)
-            await anyio.sleep(0.1)
+            await passes(0.1)
 
             assert (lease.is_held(), lease.end_reason, stage.item() is not None) == (
                 False,

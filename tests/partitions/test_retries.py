@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from partitions.errors import StoreMisconfigured, StoreUnavailable
 from partitions.retries import Waits, call
 from tests.stage import VIRTUAL_TIME
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -56,7 +57,7 @@ async def test_call_returns_the_answer() -> None:
     """In time is in time."""
 
     async def send() -> str:
-        await anyio.sleep(0.9)
+        await passes(0.9)
         return "answer"
 
     assert await call(send, 1.0) == "answer"

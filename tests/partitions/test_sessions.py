@@ -27,6 +27,7 @@ from partitions.verbs import Acquire, Ask, Beat, Drain, Leave, Pause, Register, 
 from tests.builders import a_lease, a_session
 from tests.cuts import Cut, at_every_point
 from tests.stage import HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -116,7 +117,7 @@ async def test_acquire_is_sent_once_while_one_is_on_its_way() -> None:
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(acquire)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             busy = session.is_busy("p0")
             tasks.start_soon(acquire)
 
@@ -133,7 +134,7 @@ async def test_acquire_is_not_sent_for_a_partition_that_is_held_or_being_release
         while_held = await session.acquire(OWNED, reason="resolved")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lease.release)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             while_releasing = await session.acquire(OWNED, reason="resolved")
 
         assert (while_held, while_releasing, len(stage.sent(Acquire))) == (None, None, 1)
@@ -183,7 +184,7 @@ async def test_acquire_that_is_answered_after_its_session_ended_hands_out_a_term
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(acquire)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             session.end("test")
 
         (lease,) = results
@@ -207,7 +208,7 @@ async def test_acquire_that_is_answered_after_a_suspend_hands_out_a_term_that_ha
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(acquire)
-        await anyio.sleep(0.1)
+        await passes(0.1)
         stage.clock.jump(VALIDITY_S)
 
     (lease,) = results
@@ -280,7 +281,7 @@ async def test_acquire_that_arrives_after_it_was_given_up_does_not_disturb_the_t
         with pytest.raises(StoreUnavailable):
             await session.acquire(FREE, reason="free")
         lease = await stage.acquired(session)
-        await anyio.sleep(5)
+        await passes(5)
 
         assert (stage.lease(), session.held, lease.is_held()) == (OWNED, {"p0": lease}, True)
 
@@ -296,7 +297,7 @@ async def test_late_give_back_does_not_free_the_term_that_began_since() -> None:
         with pytest.raises(StoreUnavailable):
             await session.give_back(stage.lease())
         lease = await session.acquire(stage.lease(), reason="resolved")
-        await anyio.sleep(5)
+        await passes(5)
 
         assert lease is not None
         assert (stage.lease(), lease.is_held()) == (replace(OWNED, token=2), True)
@@ -316,7 +317,7 @@ async def test_give_back_sends_nothing_for_a_lease_that_is_not_lost(state: str) 
                 seen = stage.lease()
                 if state == "being released":
                     tasks.start_soon(lease.release)
-                    await anyio.sleep(0.1)
+                    await passes(0.1)
             sent = len(stage.sent(Release))
             await session.give_back(seen)
 
@@ -333,7 +334,7 @@ async def test_acquire_is_not_sent_while_the_lease_is_given_back() -> None:
             await session.acquire(FREE, reason="free")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.give_back, OWNED)
-            await anyio.sleep(0.1)
+            await passes(0.1)
 
             assert (session.is_busy("p0"), await session.acquire(OWNED, reason="resolved")) == (True, None)
         assert len(stage.sent(Acquire)) == 1
@@ -424,7 +425,7 @@ async def test_ask_is_removed_only_after_the_release_of_its_term_is_answered() -
         seen = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lease.release)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             await session.renew()
             seen.append(dict(stage.asks()))
         await session.renew()
@@ -446,7 +447,7 @@ async def test_ask_that_meets_an_acquire_on_its_way_holds_for_the_term_that_the_
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(acquire)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             key = stage.ask("a:1", "p0", 1)
             await session.renew()
             assert [event.held for event in stage.events_of(Asked)] == [False]
@@ -495,7 +496,7 @@ async def test_ask_that_names_no_term_is_cleared_away() -> None:
     stage = Stage()
     async with stage.living() as session:
         stage.apply(Ask(session_id="a:1", keys=("nonsense",), asker="b:1"))
-        await anyio.sleep(2 * PACE.beat_interval_s + 0.1)
+        await passes(2 * PACE.beat_interval_s + 0.1)
 
         assert (session.is_valid, stage.asks(), stage.events_of(Asked)) == (True, {}, [])
 
@@ -526,7 +527,7 @@ async def test_ask_ends_a_term_in_time_that_began_after_the_ask_was_shown() -> N
         await anyio.sleep(PACE.beat_interval_s - 0.2)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(stage.acquired, session)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             stage.ask("a:1", "p0", 1)
         stage.disturb(verb_of(Beat), lose_request=True)
         lease = session.held["p0"]
@@ -542,9 +543,9 @@ async def test_terms_end_each_at_their_own_moment() -> None:
         began_s = stage.now_s - LATENCY_S
         leases = [await stage.acquired(session, f"p{n}") for n in range(3)]
         stage.ask("a:1", "p0", 1)
-        await anyio.sleep(2 * PACE.beat_interval_s)
+        await passes(2 * PACE.beat_interval_s)
         stage.ask("a:1", "p1", 1)
-        await anyio.sleep(30)
+        await passes(30)
 
         at = [at_s - began_s for at_s in stage.at_s(LeaseEnded)]
         assert at == [about(HANDOFF_S), about(2 * PACE.beat_interval_s + HANDOFF_S)]
@@ -561,7 +562,7 @@ async def test_every_term_ends_when_the_session_runs_out() -> None:
         began_s = stage.now_s - LATENCY_S
         leases = [await stage.acquired(session, f"p{n}") for n in range(2)]
         stage.disturb(verb_of(Beat), lose_request=True)
-        await anyio.sleep(10)
+        await passes(10)
 
         assert [at_s - began_s for at_s in stage.at_s(LeaseEnded)] == [about(VALIDITY_S)] * 2
         assert [lease.end_reason for lease in leases] == [EndReason.SESSION_ENDED] * 2
@@ -592,7 +593,7 @@ async def test_session_that_is_over_does_not_come_back() -> None:
     async with stage.living() as session:
         await anyio.sleep(PACE.beat_interval_s + 0.2)
         session.end("test")
-        await anyio.sleep(10)
+        await passes(10)
 
         assert (session.is_valid, session.table.valid_until_s) == (False, float("-inf"))
         assert len(stage.sent(Beat)) == 1
@@ -618,7 +619,7 @@ async def test_session_whose_observer_breaks_goes_on() -> None:
     async with stage.living(stage.session(on_event=broken)) as session:
         lease = await stage.acquired(session)
         await lease.checkpoint("10")
-        await anyio.sleep(10)
+        await passes(10)
 
         assert await lease.release("20")
 
@@ -667,7 +668,7 @@ async def test_leave_ends_the_session_then_deletes_its_item() -> None:
         lease = await stage.acquired(session)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.leave)
-            await anyio.sleep(0.1)
+            await passes(0.1)
             on_its_way = (session.is_valid, lease.is_held(), len(stage.sent(Leave)), stage.item() is None)
 
         assert (on_its_way, stage.item()) == ((False, False, 1, False), None)
@@ -729,7 +730,7 @@ async def test_drain_is_published_at_once() -> None:
     """The others begin to ask from then on."""
     stage = Stage()
     async with stage.living() as session:
-        await anyio.sleep(0.5)
+        await passes(0.5)
         session.drain()
         session.drain()
         await anyio.sleep(LATENCY_S)
@@ -773,7 +774,7 @@ def test_acquire_leaves_no_trace_wherever_its_caller_is_cancelled(fault: str) ->
             assert (session.held, ended) == (handed_out, bool(got))
             assert session.is_busy("p0") is bool(handed_out)
 
-            await anyio.sleep(2)
+            await passes(2)
             seen = stage.lease()
             session.compare([seen])
             assert session.held == handed_out
@@ -798,7 +799,7 @@ def test_give_back_leaves_no_busy_mark_wherever_its_caller_is_cancelled() -> Non
                 await session.acquire(FREE, reason="free")
             await cut.during(lambda: session.give_back(OWNED))
             busy = session.is_busy("p0")
-            await anyio.sleep(1)
+            await passes(1)
             await session.give_back(stage.lease())
 
             assert (busy, stage.lease()) == (False, replace(OWNED, owner=None))
@@ -832,7 +833,7 @@ def test_renew_disturbs_nothing_wherever_its_caller_is_cancelled() -> None:
         async with stage.living() as session:
             lease = await stage.acquired(session)
             await cut.during(session.renew)
-            await anyio.sleep(20)
+            await passes(20)
 
             assert (lease.is_held(), session.held) == (True, {"p0": lease})
 

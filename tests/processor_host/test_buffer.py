@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from partitions.sources.base import Record
 from processor_host.buffer import ByteBudget, Chunk, RecordBuffer
 from tests.stage import VIRTUAL_TIME
+from tests.world.diary import passes
 from tests.world.loop import run_virtual
 
 __all__: list[str] = []
@@ -62,7 +63,7 @@ async def test_get_waits_for_a_chunk() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(get)
-        await anyio.sleep(1)
+        await passes(1)
         before = list(got)
         empty.put(late)
 
@@ -94,7 +95,7 @@ async def test_reader_goes_on_once_a_chunk_is_done() -> None:
     began_s = anyio.current_time()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
-        await anyio.sleep(5)
+        await passes(5)
         filled.done()
 
     assert [at_s - began_s for at_s in went_on] == [5]
@@ -140,7 +141,7 @@ async def test_close_wakes_who_waits_for_a_chunk() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(get)
-        await anyio.sleep(1)
+        await passes(1)
         empty.close()
 
     assert got == [None]

@@ -26,6 +26,7 @@ from processor_host import (
 )
 from processor_host.events import HostReady, HostStopped, LoopStalled, StoreSlow
 from tests.world.clocks import PlaceClock
+from tests.world.diary import passes
 from tests.world.loop import run_virtual, running_loop
 
 
@@ -63,7 +64,7 @@ class Parts:
 async def until(holds: Callable[[], bool], within_s: float = 30.0) -> None:
     with anyio.fail_after(within_s):
         while not holds():
-            await anyio.sleep(0.01)
+            await passes(0.01)
 
 
 def virtually(test: Callable[[], Awaitable[None]]) -> None:
@@ -140,7 +141,7 @@ def test_stop_during_the_first_try_to_register_ends_the_host() -> None:
         host = parts.host(store=Away())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.run)
-            await anyio.sleep(3)
+            await passes(3)
             host.stop()
             with anyio.fail_after(4):
                 await host.stopped.wait()
@@ -154,7 +155,7 @@ def test_cancel_stops_a_processor_that_waits_and_closes_it() -> None:
 
     class Slow(PartitionProcessor):
         async def process(self, batch: Batch) -> None:
-            await anyio.sleep(3600)
+            await passes(3600)
 
         async def close(self, reason: CloseReason) -> None:
             closed.append(reason)
@@ -165,7 +166,7 @@ def test_cancel_stops_a_processor_that_waits_and_closes_it() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.run)
             await until(lambda: any(isinstance(event, LeaseAcquired) for event in parts.events))
-            await anyio.sleep(1)
+            await passes(1)
             began_s = running_loop().time()
             host.cancel()
             await host.stopped.wait()
@@ -303,17 +304,17 @@ def test_slow_store_is_named_once_with_the_duration_that_would_do() -> None:
 
         class Slow(MemoryStore):
             async def submit(self, group: str, verb: Any) -> Any:
-                await anyio.sleep(1.2)
+                await passes(1.2)
                 return await super().submit(group, verb)
 
             async def read_group(self, group: str) -> Any:
-                await anyio.sleep(1.2)
+                await passes(1.2)
                 return await super().read_group(group)
 
         host = parts.host(store=Slow(), settings=HostSettings(host_id="a", lease_duration_s=3))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.run)
-            await anyio.sleep(30)
+            await passes(30)
             host.stop()
         (told,) = [event for event in parts.events if isinstance(event, StoreSlow)]
         assert (told.lease_duration_s, told.call_timeout_s, told.smallest_duration_s) == (3, 0.5, 11)

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import anyio
 
-from tests.world.loop import START_S
+from tests.world.loop import START_S, running_loop
 
 __all__ = ["HOUR_S", "Diary", "answers", "fails", "notes_after", "passes", "run_python", "ticks", "until"]
 
@@ -30,7 +30,8 @@ class Diary:
 
 
 async def passes(time_s: float) -> None:
-    """Let virtual time pass."""
+    """Let virtual time pass; on a loop of real time this raises, for no test may wait there."""
+    running_loop()
     await anyio.sleep(time_s)
 
 

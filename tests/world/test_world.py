@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import anyio
-
 from tests.world.checks import check_safety, lost, repeats
+from tests.world.diary import passes
 from tests.world.loop import run_virtual
 from tests.world.world import World
 
@@ -22,7 +21,7 @@ def test_three_hosts_share_twelve_partitions_and_handle_everything() -> None:
         await world.until(lambda: len({(e.partition, e.position) for e in world.journal}) == 1200, within_s=10)
         for name in "abc":
             world.stop(name)
-        await anyio.sleep(10)
+        await passes(10)
         assert [world.hosts[name].task.result() for name in "abc"] == [0, 0, 0]
         check_safety(world)
         assert lost(world) == []
@@ -41,7 +40,7 @@ def test_killed_host_is_replaced_within_a_duration_and_a_half_beat() -> None:
         for name in "abc":
             world.start(name)
         await world.until(lambda: world.is_balanced(3), within_s=10)
-        await anyio.sleep(20)
+        await passes(20)
         world.kill("a")
         took_s = await world.until(lambda: world.is_balanced(2), within_s=6 + 3)
         print("failed over after", took_s)
