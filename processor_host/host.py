@@ -141,7 +141,7 @@ class ProcessorHost:
     @property
     def still_running(self) -> tuple[str, ...]:
         """The partitions whose processor has not ended."""
-        return () if self._pumps is None else self._pumps.running
+        return () if self._pumps is None else self._pumps.with_processor
 
     def stop(self) -> None:
         """Ask for an orderly stop: give everything away, then leave. Twice does nothing more. Not thread-safe."""

@@ -60,11 +60,13 @@ class PartitionPump:
 
     Attributes:
         lease: The term.
-        finished: Set once `run` is over: no user code of this term runs any more.
+        has_ended: The processor has ended: no user code of this term runs any more. Its release may be on its way.
+        finished: Set once `run` is over.
     """
 
     def __init__(self, lease: Lease, parts: PumpParts) -> None:
         self.lease = lease
+        self.has_ended = False
         self.finished = anyio.Event()
         self._parts = parts
         self._checkpointer = Checkpointer(lease, interval_s=parts.bounds.checkpoint_interval_s)
@@ -76,8 +78,11 @@ class PartitionPump:
 
     async def run(self) -> None:
         """Handle the partition until the term is over and the processor has ended. Raises nothing of user code."""
-        with working_under(self.lease):
-            outcome = await self._until_over()
+        try:
+            with working_under(self.lease):
+                outcome = await self._until_over()
+        finally:
+            self.has_ended = True
         # Only here, where no user code runs any more, may the lease be freed.
         if outcome is _Outcome.PARTITION_ENDED:
             if await self.lease.complete(await self._children()):

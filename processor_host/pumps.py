@@ -40,8 +40,13 @@ class Pumps:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The partitions whose processor has not ended."""
+        """The partitions whose pump has not ended: user code runs, or the last write of the term is on its way."""
         return tuple(sorted(self._newest))
+
+    @property
+    def with_processor(self) -> tuple[str, ...]:
+        """The partitions whose processor has not ended."""
+        return tuple(sorted(partition for partition, pump in self._newest.items() if not pump.has_ended))
 
     def start(self, lease: Lease) -> None:
         """Start the pump of a term that has just begun."""
