@@ -17,6 +17,13 @@ from partitions.liveness import CLOCK_DRIFT
 __all__ = ["CLOCK_DRIFT", "BootClock", "Clock", "sleep_until", "wait_until"]
 
 
+SHORTEST_S = 1e-9
+"""
+No wait is shorter. What rounding leaves over between two clocks may be too little to move the loop's own time, and a
+loop whose time stands still while something is ready, as a simulated one, would never come to the end of it.
+"""
+
+
 class Clock(Protocol):
     """
     A clock of one host. Its zero means nothing; only differences do. Wall clocks are for people.
@@ -45,11 +52,11 @@ class BootClock:
 async def sleep_until(clock: Clock, at_s: float) -> None:
     """Wait until `clock` shows `at_s`, however early a single sleep wakes."""
     while (left_s := at_s - clock.now_s()) > 0:
-        await anyio.sleep(left_s)
+        await anyio.sleep(max(left_s, SHORTEST_S))
 
 
 async def wait_until(clock: Clock, at_s: float, event: anyio.Event) -> None:
     """Wait until `event` is set or `clock` shows `at_s` (infinity: for the event only)."""
     while not event.is_set() and (left_s := at_s - clock.now_s()) > 0:
-        with anyio.move_on_after(left_s):
+        with anyio.move_on_after(max(left_s, SHORTEST_S)):
             await event.wait()
