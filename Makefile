@@ -21,7 +21,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null && $(RUN) -c '' 2>&1),$(CURDIR))
 endif
 
 .NOTPARALLEL:
-.PHONY: help venv lint test test-processes cases-full demo constraints clean
+.PHONY: help venv lint test test-processes cases-full simulate demo constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -60,6 +60,9 @@ cases-full: $(STAMP) ## Run the tests of field faults unscaled and with all repe
 	@echo "== field faults, unscaled"
 	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not whole_year and not bench' \
 		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
+
+simulate: $(STAMP) ## Run N fresh seeds of the simulation on all cores (N=5000), or those from BASE on (BASE=123).
+	@$(RUN) -m tests.simulation --many $(or $(N),1000) $(if $(BASE),--base $(BASE))
 
 demo: $(STAMP) ## Run the demo: three hosts, one is killed, nothing is lost.
 	@$(RUN) -m processor_host.demo

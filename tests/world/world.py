@@ -81,6 +81,8 @@ class World:
     """Place and since when: the freezes in which the place's clock stood still."""
     clocks: dict[str, PlaceClock] = field(default_factory=dict)
     """By place, also of those that are gone."""
+    kills: dict[str, float] = field(default_factory=dict)
+    """When each place was killed."""
     stubborn: set[str] = field(default_factory=set)
     """Places whose processors let nobody cancel them in the middle of a record."""
 
@@ -140,6 +142,7 @@ class World:
     def kill(self, place: str) -> None:
         """End a host at this moment, as SIGKILL does: nothing of it runs any more."""
         running_loop().kill(place)
+        self.kills[place] = self.now_s
         del self.hosts[place]
         for handled in self.journal:
             if handled.place == place and handled.left_s is None:

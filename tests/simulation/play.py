@@ -1,0 +1,162 @@
+"""
+One run: a storm, then calm, then the judgement of its whole history. Equal seeds give equal runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from tests.simulation import rare
+from tests.simulation.checkers import Failure, check
+from tests.simulation.liveness import Calm, judge_exits
+from tests.simulation.parameters import Parameters
+from tests.simulation.storm import Storm
+from tests.simulation.troubles import Troubles
+from tests.world.loop import run_virtual, running_loop
+from tests.world.world import World
+
+__all__ = ["CRASHED", "Outcome", "play"]
+
+CRASHED = "no exception"
+"""The name under which an exception is told that no checker expected; it is no checker's finding."""
+REAL_TIME_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one seed."""
+
+    seed: int
+    failures: tuple[Failure, ...]
+    rare: Mapping[str, int]
+    """How often each rare event happened."""
+    digest: str
+    """SHA-256 over the history; of a traced run also over every step of its loop. Empty unless it was asked for."""
+    virtual_s: float
+    real_s: float
+    chronicle: tuple[str, ...]
+    """All that happened, a line each, where a chronicle was asked for."""
+    drawn: str
+    """Every drawn parameter, of the run and of each host."""
+
+    def report(self) -> str:
+        """Tell what failed and how to see it again; for a clean run, that it was one."""
+        if not self.failures:
+            return f"seed {self.seed}: clean, {self.virtual_s:.0f} virtual seconds in {self.real_s:.2f} s"
+        found = "\n".join(f"{failure.checker}: {failure.text}" for failure in self.failures)
+        return f"seed {self.seed} failed: python -m tests.simulation {self.seed} --trace\n{found}\n{self.drawn}"
+
+
+class _Run:
+    """One run and what is left of it, also after a failure."""
+
+    def __init__(self, seed: int) -> None:
+        self.parameters = Parameters.draw(seed)
+        self.world: World | None = None
+        self.troubles: Troubles | None = None
+        self.storm: Storm | None = None
+        self.failures: list[Failure] = []
+        self.steps = ""
+
+    async def main(self) -> None:
+        """Storm and calm."""
+        drawn = self.parameters
+        self.world = world = World(
+            partitions=drawn.partitions,
+            seed=drawn.seed,
+            duration_s=drawn.duration_s,
+            latency_s=drawn.latency_s,
+        )
+        self.storm = storm = Storm(world, drawn)
+        async with anyio.create_task_group() as tasks:
+            self.troubles = troubles = Troubles(world, storm, drawn, tasks)
+            async with anyio.create_task_group() as producing:
+                producing.start_soon(troubles.produce, name="producer")
+                await troubles.run()
+                producing.cancel_scope.cancel()
+            storm.end(lose_late=drawn.late_at_heal == "lost")
+            troubles.heal()
+            late_s = world.now_s if drawn.late_at_heal == "lost" else storm.last_late_s
+            self.failures += await Calm(world, troubles, drawn, late_s).run()
+            tasks.cancel_scope.cancel()
+        self.failures += judge_exits(world, troubles.exits)
+
+    def drawn(self) -> str:
+        """Return every drawn parameter."""
+        hosts = [] if self.troubles is None else [host.show() for host in self.troubles.drawn_hosts]
+        return "\n".join([self.parameters.show(), *(f"  {host}" for host in hosts)])
+
+
+def play(seed: int, *, trace: bool = False, digest: bool = False, chronicle: bool = False) -> Outcome:
+    """
+    Run one seed.
+
+    Args:
+        seed: Decides everything.
+        trace: Also digest every step of the loop, at a third of the speed.
+        digest: Digest the history.
+        chronicle: Keep a line for all that happened.
+    """
+    run = _Run(seed)
+    began_s = time.perf_counter()
+    virtual_s = 0.0
+
+    async def main() -> None:
+        nonlocal virtual_s
+        loop = running_loop()
+        start_s = loop.time()
+        try:
+            await run.main()
+        finally:
+            virtual_s = loop.time() - start_s
+            run.steps = loop.digest if trace else ""
+
+    try:
+        run_virtual(main, real_time_limit_s=REAL_TIME_LIMIT_S, trace=trace)
+    except Exception as error:  # Containment: what no checker expected is told like what one found.
+        run.failures.append(Failure(checker=CRASHED, text="".join(traceback.format_exception(error))))
+    world = run.world
+    failures = ([] if world is None else check(world)) + run.failures
+    return Outcome(
+        seed=seed,
+        failures=tuple(failures),
+        rare={} if world is None else rare.count(world, {} if run.storm is None else run.storm.seen),
+        digest=_digest(world, run.steps) if (trace or digest) and world is not None else "",
+        virtual_s=virtual_s,
+        real_s=time.perf_counter() - began_s,
+        chronicle=_chronicle(world, run.troubles) if chronicle and world is not None else (),
+        drawn=run.drawn(),
+    )
+
+
+def _digest(world: World, steps: str) -> str:
+    digest = hashlib.sha256(steps.encode())
+    for kept in (world.network.calls, world.network.history, world.journal, world.diary, world.notes):
+        for entry in kept:
+            digest.update(repr(entry).encode())
+    return digest.hexdigest()
+
+
+def _chronicle(world: World, troubles: Troubles | None) -> tuple[str, ...]:
+    """All that happened, in order of time, and within one moment in the order of these kinds."""
+    entries: list[tuple[float, int, str]] = []
+    if troubles is not None:
+        entries += [(at_s, 0, f"-- {what}") for at_s, what in troubles.actions]
+    entries += [
+        (at_s, 1, f"{call.place} sends {call.verb or call.operation} {call.partition or ''}")
+        for at_s, call in world.network.calls
+    ]
+    entries += [
+        (write.at_s, 2, f"{write.place}'s {write.verb}{' again' if write.is_repeat else ''}: {write.result}")
+        for write in world.network.history
+    ]
+    entries += [(at_s, 3, f"{place} {event}") for at_s, place, event in world.diary]
+    entries += [(entry.start_s, 4, f"{entry.place} handles {entry}") for entry in world.journal]
+    entries += [(at_s, 5, f"{place} {what}") for at_s, place, what in world.notes]
+    return tuple(f"{at_s:12.6f} {text}" for at_s, _, text in sorted(entries, key=lambda entry: entry[:2]))
