@@ -7,11 +7,13 @@ reader right after the last record that was handed on.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from random import Random
 
 import anyio
 
+from partitions.errors import SourceUnavailable
 from partitions.events import Event, OnEvent, tell
 from partitions.retries import Waits
 from partitions.sources.base import Fetched, Reader, Source
@@ -54,10 +56,7 @@ class ReadAhead:
                 await buffer.wait_for_room()
                 try:
                     reader = reader or self.source.reader(self.partition, position)
-                    with anyio.fail_after(self.wait_s + READ_GRACE_S):
-                        fetched = await reader.read(
-                            records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s
-                        )
+                    fetched = await self._read(reader)
                 except Exception as error:  # Containment: whatever a source raises, this partition tries again.
                     attempt += 1
                     pause_s = WAITS.after(attempt, self.random)
@@ -75,6 +74,17 @@ class ReadAhead:
                     return
         finally:
             await _close(reader)
+
+    async def _read(self, reader: Reader) -> Fetched:
+        try:
+            with anyio.fail_after(self.wait_s + READ_GRACE_S):
+                return await reader.read(records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s)
+        except anyio.get_cancelled_exc_class() as error:
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            # Nobody cancelled this task: the source awaited something of its own that was. Passing it on would cancel
+            # the pump without a word and keep the lease without a processor.
+            raise SourceUnavailable("something that the read waited for was cancelled") from error
 
     def _take(self, fetched: Fetched, position: str, buffer: RecordBuffer) -> None:
         if fetched.trimmed:

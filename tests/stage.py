@@ -7,7 +7,7 @@ two fails, and it can jump, as the clock of a machine that was suspended.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ __all__ = [
     "JumpingClock",
     "Stage",
     "about",
+    "beside",
     "verb_of",
 ]
 
@@ -95,6 +96,19 @@ def verb_of(*kinds: type, **fields: object) -> Callable[[Call], bool]:
     )
 
 
+@asynccontextmanager
+async def beside(run: Callable[[], Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Run something beside the body, and cancel it at the end."""
+    finished = False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        yield
+        finished = True
+        tasks.cancel_scope.cancel()
+    # A task that ends cancelled though nobody cancelled it takes its group, this body included, with it.
+    assert finished, f"{run} ended with a cancellation of its own; the body was cut short"
+
+
 class Stage:
     """A store, a source, a clock, and what happened. Make it inside a test that runs in virtual time."""
 
@@ -137,10 +151,8 @@ class Stage:
         """Register a session and let it beat beside the body."""
         session = session or self.session()
         assert await session.register()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.run, name=f"session {session.session_id}")
+        async with beside(session.run):
             yield session
-            tasks.cancel_scope.cancel()
 
     async def acquired(self, session: Session, partition: str = "p0") -> Lease:
         """Acquire a lease as it is stored."""

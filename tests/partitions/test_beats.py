@@ -21,7 +21,7 @@ from partitions.table import SessionTable
 from partitions.verbs import Beat, Drain, Leave, Register
 from tests.builders import a_session
 from tests.cuts import Cut, at_every_point
-from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, verb_of
+from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, beside, verb_of
 from tests.world.diary import passes
 
 __all__: list[str] = []
@@ -82,10 +82,8 @@ class Beating:
     async def running(self) -> AsyncIterator[None]:
         self.began_s = self.stage.now_s
         assert await self.beats.register()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._run)
+        async with beside(self._run):
             yield
-            tasks.cancel_scope.cancel()
 
     async def _run(self) -> None:
         self.reasons.append(await self.beats.run())
