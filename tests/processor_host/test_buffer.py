@@ -82,9 +82,10 @@ async def test_buffer_has_room_below_both_of_its_bounds(records_max: int, bytes_
     assert await has_room(filled) is room
 
 
-async def test_reader_goes_on_once_a_chunk_is_done() -> None:
-    """It is woken, it does not poll."""
-    filled = buffer(records_max=2)
+@pytest.mark.parametrize(("records_max", "bytes_max", "budget_max"), [(2, 99, 99), (99, 2, 99), (99, 99, 2)])
+async def test_reader_goes_on_once_a_chunk_is_done(records_max: int, bytes_max: int, budget_max: int) -> None:
+    """It is woken, it does not poll, whichever bound it waits for."""
+    filled = buffer(ByteBudget(budget_max), records_max=records_max, bytes_max=bytes_max)
     filled.put(chunk(1, 1))
     went_on: list[float] = []
 
