@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Final, TypeVar
 from urllib.parse import quote
 
 from partitions.errors import StoreMisconfigured, StoreUnavailable
 from partitions.stores._sqlite_errors import deleted, is_busy, label_of, patiently, translated
+from partitions.stores._sqlite_log import Log
 from partitions.stores._sqlite_rows import SCHEMA
 
 __all__ = ["APPLICATION_ID", "FILE_VERSION", "LeaseFile"]
@@ -39,34 +40,26 @@ APPLICATION_ID: Final = 0x50484C53
 FILE_VERSION: Final = 1
 """Raised only where an older version could not read or write the tables."""
 
-FOLD_COMMITS: Final = 250
-"""Commits of one store between two folds of the log: about SQLite's own 1,000 pages."""
-
-FOLD_WAIT_MS: Final = 50
-"""How long folding may keep the lock to wait for readers; a read takes well under a millisecond."""
-
-FOLD_AGAIN_S: Final = 2.0
-"""After a fold that found readers in its way."""
-
-LOG_BYTES_MAX: Final = 16 * 1024 * 1024
-"""From this size on the log is cut when it is folded."""
-
 
 class LeaseFile:
     """One lease file by its path, and which file that was when it was first opened."""
 
-    __slots__ = ("_absolute", "_fold_at_commits", "_fold_at_s", "_opened", "_wal", "commits", "path")
+    __slots__ = ("_absolute", "_disconnecting", "_opened", "log", "path")
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, folder: Path) -> None:
+        """
+        Name the file; nothing is opened.
+
+        Args:
+            path: As the user named it, for messages.
+            folder: Where a relative path begins: the process may change its folder later.
+        """
         self.path = Path(path)
-        # Fixed here: the process may change its folder later.
-        self._absolute = self.path.absolute()
-        self._wal = os.path.realpath(self._absolute) + "-wal"
+        self._absolute = folder / self.path
+        # SQLite keeps it beside the file itself, not beside a link to it.
+        self.log = Log(os.path.realpath(self._absolute) + "-wal")
         self._opened: tuple[int, int] | None = None
-        self.commits = 0
-        """Commits through this object, roughly: threads count without a lock, it only says when to fold."""
-        self._fold_at_commits = FOLD_COMMITS
-        self._fold_at_s = 0.0
+        self._disconnecting = Lock()
 
     def connect(self, *, wait_s: float) -> sqlite3.Connection:
         """
@@ -79,17 +72,23 @@ class LeaseFile:
         self._check_folder()
         if self._named() is None:
             raise StoreMisconfigured(f"{self._label} does not exist; check the path, or create it first")
-        connection: sqlite3.Connection | None = None
         try:
             connection = self._connection("rw")
-            self._prepare(connection, wait_s=wait_s)
-        except BaseException as error:
-            if connection is not None:
+            try:
+                self._prepare(connection, wait_s=wait_s)
+            except BaseException:
+                # Whatever it was: an error must not leave the file open.
                 connection.close()
-            if isinstance(error, sqlite3.Error):
-                raise translated(error, self.path, at_start=True) from error
-            raise
+                raise
+        except sqlite3.Error as error:
+            raise translated(error, self.path, at_start=True) from error
         return connection
+
+    def disconnect(self, connection: sqlite3.Connection) -> None:
+        """Close a connection, in the thread that opened it."""
+        # One after the other: of two that close at once each takes the other for a user, and the log stays behind.
+        with self._disconnecting:
+            connection.close()
 
     def check(self) -> None:
         """
@@ -100,38 +99,6 @@ class LeaseFile:
         """
         if self._opened is not None and self._named() != self._opened:
             raise deleted(self.path)
-
-    def fold_log(self, connection: sqlite3.Connection) -> None:
-        """
-        Fold the write-ahead log back into the file, once enough was committed here; else do nothing.
-
-        RESTART lets the next commit begin the log anew in the same bytes: an append would make the disk keep the
-        file's new size too, which takes longer. It works under the write lock, so no commit can begin
-        the log anew meanwhile (which SQLite before 3.51.3 may answer with a damaged file), and the log ends even where
-        readers are never all idle at once. A reader that stays, as a person's open transaction, makes it wait for
-        `FOLD_WAIT_MS` in vain; then the next try is later. A log that grew meanwhile is cut.
-        """
-        if self.commits < self._fold_at_commits or time.monotonic() < self._fold_at_s:
-            return
-        mode = "RESTART" if self._log_bytes() <= LOG_BYTES_MAX else "TRUNCATE"
-        try:
-            connection.execute(f"PRAGMA busy_timeout = {FOLD_WAIT_MS}")
-            busy = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()[0] != 0
-        except sqlite3.Error:
-            # The log still holds everything. A broken disk shows in the next write, which somebody waits for.
-            busy = True
-        finally:
-            connection.execute("PRAGMA busy_timeout = 0")
-        if busy:
-            self._fold_at_s = time.monotonic() + FOLD_AGAIN_S
-        else:
-            self._fold_at_commits = self.commits + FOLD_COMMITS
-
-    def _log_bytes(self) -> int:
-        try:
-            return os.stat(self._wal).st_size
-        except OSError:
-            return 0
 
     def exists(self, *, wait_s: float) -> bool:
         """Say whether the store is there; see `Store.exists`. A file that is not ours raises."""
@@ -240,14 +207,20 @@ class LeaseFile:
         connection.execute("PRAGMA fullfsync = ON")
         # The log is folded back by one lane's chore, never in the middle of a beat.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
+        self._check_writable(connection)
+
+    def _check_writable(self, connection: sqlite3.Connection) -> None:
+        """Write and take it back: SQLite opens a read-only file without a word, and even begins a transaction."""
         try:
             connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
         except sqlite3.OperationalError as error:
-            # Busy is good enough: that this connection may write at all is checked before the lock is tried.
+            # Busy is good enough: only one that may write is kept waiting for the lock.
             if not is_busy(error):
                 raise
-        else:
-            connection.execute("ROLLBACK")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """

@@ -27,23 +27,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from threading import Condition, Thread
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from partitions.clocks import BootClock
 from partitions.errors import StoreError, StoreUnavailable
+from partitions.stores._sqlite_call import Call, Work
 from partitions.stores._sqlite_errors import is_busy, label_of, translated
 from partitions.stores._sqlite_file import LeaseFile
 
 __all__ = ["Lane", "Pace"]
 
 R = TypeVar("R")
-Work = Callable[[sqlite3.Connection], R]
 
 QUEUE_MAX: Final = 1024
 """Calls of one kind that may wait in one lane: more than a host of 1,000 leases has under way at once."""
 
 CHORE_S: Final = 1.0
 """An idle lane looks this often, seconds, whether other lanes left it something to do."""
+
+TRIES_AT_FULL_PACE: Final = 200
+"""Tries for the lock before they become rarer: a process that was stopped in a transaction may keep it for long."""
+
+DOUBLINGS_MAX: Final = 4
+"""How often the wait between two tries doubles: once after each `TRIES_AT_FULL_PACE`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,39 +69,6 @@ class _State(Enum):
     OPEN = "is open"
     CLOSING = "is being closed"
     CLOSED = "is closed"
-
-
-class _Call(Generic[R]):
-    """One call, from the event loop of its caller to the lane's thread and back."""
-
-    __slots__ = ("_loop", "future", "give_up_at_s", "work")
-
-    def __init__(self, work: Work[R], *, give_up_at_s: float) -> None:
-        self.work = work
-        self.give_up_at_s = give_up_at_s
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[R] = self._loop.create_future()
-
-    def answer(self, result: R) -> None:
-        self._tell(self._set_result, result)
-
-    def fail(self, error: BaseException) -> None:
-        self._tell(self._set_error, error)
-
-    def _tell(self, tell: Callable[[Any], None], what: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(tell, what)
-        except RuntimeError:
-            # The caller's loop was closed meanwhile: nobody waits any more.
-            return
-
-    def _set_result(self, result: R) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
-
-    def _set_error(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 class Lane:
@@ -128,9 +101,10 @@ class Lane:
         # Counts suspend: what waited in the queue of a machine that slept is late.
         self._clock = BootClock()
         self._state = _State.NEW
-        self._reads: deque[_Call[Any]] = deque()
-        self._writes: deque[_Call[Any]] = deque()
-        self._closers: list[_Call[None]] = []
+        self._reads: deque[Call[Any]] = deque()
+        self._writes: deque[Call[Any]] = deque()
+        self._closers: list[Call[None]] = []
+        self._tries = 0
         self._changed = Condition()
         """Guards the state, the queues and the closers; told when a call comes in and when the lane shall close."""
 
@@ -138,7 +112,7 @@ class Lane:
 
     async def open(self) -> None:
         """Start the thread and connect. Raises what `LeaseFile.connect` raises."""
-        opened: _Call[None] = _Call(lambda _: None, give_up_at_s=self._limit_s())
+        opened: Call[None] = Call(lambda _: None, give_up_at_s=self._limit_s())
         with self._changed:
             self._state = _State.OPEN
         # A daemon: a process that ends without `close` must not hang, and SQLite undoes what was not committed.
@@ -154,7 +128,7 @@ class Lane:
 
     async def stopped(self) -> None:
         """Wait until the thread of a lane that was told to stop has let go of the file."""
-        closed: _Call[None] = _Call(lambda _: None, give_up_at_s=self._limit_s())
+        closed: Call[None] = Call(lambda _: None, give_up_at_s=self._limit_s())
         with self._changed:
             if self._state is not _State.CLOSING:
                 return
@@ -173,8 +147,8 @@ class Lane:
         """
         return await self._wait_for(work, self._writes)
 
-    async def _wait_for(self, work: Work[R], queue: deque[_Call[Any]]) -> R:
-        call = _Call(work, give_up_at_s=self._limit_s())
+    async def _wait_for(self, work: Work[R], queue: deque[Call[Any]]) -> R:
+        call = Call(work, give_up_at_s=self._limit_s())
         with self._changed:
             if self._state is not _State.OPEN:
                 raise self._unavailable(self._state.value)
@@ -198,7 +172,7 @@ class Lane:
 
     # --- The thread's side ----------------------------------------------------------------------------------------
 
-    def _run(self, opened: _Call[None]) -> None:
+    def _run(self, opened: Call[None]) -> None:
         try:
             connection = self._file.connect(wait_s=self._wait_max_s)
         except Exception as error:  # Containment: it is the opener's to handle.
@@ -215,7 +189,7 @@ class Lane:
                     self._chore(connection)
         finally:
             try:
-                connection.close()
+                self._file.disconnect(connection)
             finally:
                 self._end()
 
@@ -245,7 +219,7 @@ class Lane:
         for call in calls:
             self._do_read(connection, call)
 
-    def _do_read(self, connection: sqlite3.Connection, call: _Call[Any]) -> None:
+    def _do_read(self, connection: sqlite3.Connection, call: Call[Any]) -> None:
         while True:
             try:
                 self._file.check()
@@ -269,6 +243,7 @@ class Lane:
             if busy:
                 self._pause()
             return
+        self._tries = 0
         for call in self._take_late():
             call.fail(self._unavailable(f"did not come to it within {self._wait_max_s:g} s; it was not written"))
         calls = self._take()
@@ -276,10 +251,10 @@ class Lane:
         try:
             outcomes = [_decide(connection, call) for call in calls]
             connection.execute("COMMIT")
-            self._file.commits += 1
+            self._file.log.commits += 1
             # Before the answers: a lone caller that comes back at once is no crowd.
             more = bool(self._writes)
-        except Exception as error:  # Containment: without the commit none of them is written.
+        except Exception as error:  # Containment: nobody knows what of the commit reached the disk; each caller asks.
             for call in calls:
                 call.fail(self._meant(error))
         else:
@@ -294,11 +269,11 @@ class Lane:
         if more and self._pace.gap_s:
             time.sleep(self._pace.gap_s)
 
-    def _take(self) -> list[_Call[Any]]:
+    def _take(self) -> list[Call[Any]]:
         with self._changed:
             return [self._writes.popleft() for _ in range(min(len(self._writes), self._pace.together_max))]
 
-    def _take_late(self) -> list[_Call[Any]]:
+    def _take_late(self) -> list[Call[Any]]:
         late = []
         with self._changed:
             # They stand in the order in which they came, so the first that is not late ends it.
@@ -306,13 +281,16 @@ class Lane:
                 late.append(self._writes.popleft())
         return late
 
-    def _is_late(self, call: _Call[Any]) -> bool:
+    def _is_late(self, call: Call[Any]) -> bool:
         return self._clock.now_s() >= call.give_up_at_s
 
     def _pause(self) -> None:
+        """Wait until the lock may be tried for again; less if a read comes in."""
+        self._tries += 1
+        slower = 2 ** min(DOUBLINGS_MAX, self._tries // TRIES_AT_FULL_PACE)
         with self._changed:
             if not self._reads and self._state is _State.OPEN:
-                self._changed.wait(self._pace.poll_s)
+                self._changed.wait(self._pace.poll_s * slower)
 
     def _meant(self, error: Exception) -> Exception:
         # The other classes of sqlite3 say that the call was made wrongly, such as a number that fits no column.
@@ -325,7 +303,7 @@ class Lane:
         return type(error)(*error.args) if isinstance(error, StoreError) else error
 
 
-def _decide(connection: sqlite3.Connection, call: _Call[R]) -> tuple[R | None, Exception | None]:
+def _decide(connection: sqlite3.Connection, call: Call[R]) -> tuple[R | None, Exception | None]:
     """Do one call inside the open transaction; what it wrote is undone if it raises."""
     connection.execute("SAVEPOINT one")
     try:

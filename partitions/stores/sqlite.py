@@ -17,6 +17,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import anyio.to_thread
@@ -67,6 +68,7 @@ class SqliteStore:
             together_max: Writes that may share a transaction; 1 commits each on its own.
         """
         self._path = os.fspath(path)
+        self._file = partial(LeaseFile, self._path, folder=Path.cwd())
         self._busy_timeout_s = call_timeout_s * BUSY_SHARE
         self._together_max = together_max
         self._lanes: tuple[Lane, Lane, Lane] | None = None
@@ -83,13 +85,13 @@ class SqliteStore:
 
     async def open(self) -> None:
         """See `Store.open`."""
-        file = LeaseFile(self._path)
+        file = self._file()
         lane = partial(Lane, file=file, wait_max_s=self._busy_timeout_s)
         sessions = lane("sessions", pace=Pace(together_max=self._together_max, poll_s=0.0005, gap_s=0.0))
         writes = lane(
             "leases",
             pace=Pace(together_max=self._together_max, poll_s=0.002, gap_s=0.001),
-            chore=file.fold_log,
+            chore=file.log.fold,
         )
         reads = lane("reads of leases", pace=Pace(together_max=1, poll_s=0.002, gap_s=0.0))
         self._lanes = sessions, writes, reads
@@ -114,16 +116,16 @@ class SqliteStore:
 
     async def exists(self) -> bool:
         """See `Store.exists`. A file of another application raises `StoreMisconfigured`."""
-        return await self._apart(LeaseFile(self._path).exists)
+        return await self._apart(self._file().exists)
 
     async def create(self) -> None:
         """See `Store.create`. Any number of processes may do so at once."""
-        await self._apart(LeaseFile(self._path).create)
+        await self._apart(self._file().create)
 
     async def delete(self) -> None:
         """See `Store.delete`. Closes this store first; raises `StoreUnavailable` while another one has it open."""
         await self.close()
-        await self._apart(LeaseFile(self._path).delete)
+        await self._apart(self._file().delete)
 
     async def submit(self, group: str, verb: Verb[T]) -> Result[T]:
         """See `Store.submit`."""
