@@ -224,6 +224,10 @@ async def test_rule_14_asker_that_was_frozen_past_its_session_forces_nothing() -
     await world.until(lambda: bool(world.network.applied(Ask)), within_s=5)
     asker = world.network.applied(Ask)[0].verb.asker
     await world.wait(5.0)
+    # Right when it looks after what it has asked for, past every check but the last.
+    asked_s = world.now_s
+    world.network.disturb(lambda call: call.operation == "read_some_leases", after_s=0.1)
+    await world.until(lambda: looks_since(world, asked_s) > 0, within_s=1, every_s=0.01)
     world.freeze("b")
     await world.wait(HANDOFF_S)
     world.thaw("b")
@@ -232,6 +236,10 @@ async def test_rule_14_asker_that_was_frozen_past_its_session_forces_nothing() -
     assert [write for write in world.network.history if getattr(write.verb, "session_id", "") == asker
             and isinstance(write.verb, Acquire)] == []  # fmt: skip
     check_safety(world)
+
+
+def looks_since(world: World, since_s: float) -> int:
+    return sum(at > since_s and call.operation == "read_some_leases" for at, call in world.network.calls)
 
 
 @virtual

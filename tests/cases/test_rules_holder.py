@@ -108,9 +108,9 @@ async def test_rule_1_validity_counts_from_before_the_beat_was_sent() -> None:
 
 def test_rules_1_and_12_no_term_goes_on_at_the_end_of_a_silent_session_wherever_its_last_beat_falls() -> None:
     """Holder and observer err to opposite sides, by more than their clocks may differ."""
-    for phase in range(20):
+    for phase in range(40):
         with seeded(phase):
-            run_virtual(lambda phase=phase: silence_at(phase * 0.1))  # type: ignore[misc]
+            run_virtual(lambda phase=phase: silence_at(phase * 0.05))  # type: ignore[misc]
 
 
 async def silence_at(phase_s: float) -> None:
@@ -120,7 +120,7 @@ async def silence_at(phase_s: float) -> None:
     await world.wait(phase_s)
     world.start("b", clock=PlaceClock(rate=1.005, offset_s=9.0))
     await world.until(lambda: world.shares() == [1, 1], within_s=20)
-    await world.wait(20.0)
+    await world.wait(2.0)
     world.network.cut_off.add("a")
     await world.until(lambda: set(world.owners().values()) == {"b"}, within_s=2 * D)
 
@@ -190,7 +190,8 @@ async def test_rule_4_session_that_was_lost_is_never_gone_on_with() -> None:
     [old] = world.sessions().values()
     world.store.apply_now(GROUP, Fence(session_id=old.session_id, seen_beat=old.beat))
     fenced_s = world.now_s
-    await world.until(lambda: world.shares() == [4], within_s=D)
+    # By its next beat, not when its duration is over.
+    await world.until(lambda: world.shares() == [4], within_s=D / 3 + 0.5)
     await world.wait(5.0)
 
     registered = [write.verb.session_id for write in world.network.applied(Register)]

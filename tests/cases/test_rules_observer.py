@@ -209,10 +209,11 @@ async def test_rule_15_host_whose_beats_die_ends_every_term_and_fails() -> None:
     world.network.disturb(lambda call: call.operation == "Beat", raises=KeyError("odd"))
     await world.until(world.hosts["a"].task.done, within_s=D)
     ended_s = world.now_s
+    held = [lease.is_held() for lease in leases]
     with pytest.raises(KeyError, match="odd"):
         await result_of(world.hosts["a"].task)
     await world.wait(5.0)
 
     assert len(leases) == 4
-    assert [lease.is_held() for lease in leases] == [False] * 4
+    assert held == [False] * 4
     assert [entry for entry in world.handled() if entry.start_s > ended_s] == []

@@ -9,7 +9,6 @@ from partitions.liveness import CLOCK_DRIFT
 from processor_host.events import SameHostId, WaitingForSession
 from tests.cases.virtual import virtual
 from tests.world.checks import check_safety, lost, repeats
-from tests.world.loop import result_of
 from tests.world.world import World
 
 __all__: list[str] = []
@@ -49,7 +48,7 @@ async def test_session_of_an_earlier_life_is_not_warned_of(end: str) -> None:
         world.kill("a")
     else:
         world.stop("a")
-        await result_of(world.hosts["a"].task)
+        await world.until_ended("a", within_s=5.0)
     world.start("b", host_id="same")
     await world.until(lambda: world.shares() == [4], within_s=D + 3)
     await world.wait(20.0)
@@ -63,7 +62,7 @@ async def test_wait_for_the_leases_of_a_dead_session_is_told_once_with_whom_and_
     world = World(partitions=4)
     world.start("a")
     # Alive, and the next to expire if it were not; it may fence the dead one earlier, having known it longer.
-    world.start("c", capacity=1e-6, lease_duration_s=3.0)
+    world.start("c", capacity=1e-6, lease_duration_s=2.0)
     await world.wait(10.3)
     dead = world.hosts["a"].host.session
     assert dead is not None
@@ -111,10 +110,30 @@ async def test_start_at_latest_is_resolved_once_and_survives_a_kill_before_any_c
     await world.until(lambda: len(world.handled()) == 100, within_s=2 * D)
     await world.wait(10.0)
     world.stop("b")
-    await result_of(world.hosts["b"].task)
+    await world.until_ended("b", within_s=5.0)
 
     assert [entry.data for entry in world.handled()] == [f"new {n}".encode() for n in range(100)]
     assert repeats(world) == 0
     assert world.leases()["p0"].position == "150"
     check_safety(world)
     assert lost(world) == [("p0", str(n)) for n in range(1, 51)]
+
+
+@virtual
+async def test_start_at_latest_holds_for_leases_that_are_made_after_a_kill() -> None:
+    """The host that resolved the start may die before it has made a single lease."""
+    world = World(partitions=1, settings={"start": "latest"})
+    world.put(50)
+    lost_creates = world.network.disturb(lambda call: call.operation == "Create", lose_request=True)
+    world.start("a")
+    await world.until(lambda: lost_creates.hits > 0, within_s=5)
+    world.kill("a")
+    world.network.faults.remove(lost_creates)
+    assert world.leases() == {}
+    for n in range(100):
+        world.source.put("p0", f"new {n}".encode())
+    world.start("b")
+    await world.until(lambda: len(world.handled()) >= 100, within_s=2 * D)
+    await world.wait(10.0)
+
+    assert [entry.data for entry in world.handled()] == [f"new {n}".encode() for n in range(100)]

@@ -250,6 +250,12 @@ class World:
             await anyio.sleep(every_s)
         return self.now_s - began_s
 
+    async def until_ended(self, place: str, *, within_s: float) -> tuple[int, float]:
+        """Wait until a host has ended; return its exit status and how long that took, seconds."""
+        task = self.hosts[place].task
+        took_s = await self.until(task.done, within_s=within_s, every_s=0.01)
+        return task.result(), took_s
+
     def is_balanced(self, hosts: int) -> bool:
         """Say whether every open lease is owned, by so many hosts, in shares that differ by at most one."""
         leases = self.leases()
