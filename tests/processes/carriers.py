@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +30,7 @@ __all__ = ["FILE", "PAUSE_S", "Carriers", "Sums", "lifespan"]
 FILE: Final = "CARRIERS_FILE"
 """The environment variable that names the file."""
 PAUSE_S: Final = "CARRIERS_PAUSE_S"
-"""The one that says how long to rest after each batch, seconds, so that a test can act in between."""
+"""The one that says how long adding a batch takes beside, seconds on average, so that a test can act meanwhile."""
 
 BUSY_S: Final = 20.0
 
@@ -130,10 +131,11 @@ class Carriers(PartitionProcessor):
         """Add a batch."""
         sums: Sums = self._context.resources
         flights = [flight_of(record.position, record.data) for record in batch]
+        # Never in step with the other partitions.
+        await anyio.sleep(self._pause_s * random.uniform(0.5, 1.5))
         add = partial(sums.add, batch.partition, batch.lease.token, self._context.host_id, flights)
         if not await anyio.to_thread.run_sync(add):
             raise RuntimeError(f"partition {batch.partition!r} has gone to another host")
-        await anyio.sleep(self._pause_s)
 
 
 def flight_of(position: str, data: bytes) -> Flight:

@@ -30,7 +30,7 @@ FOLDER: Final = "JOURNAL_FOLDER"
 RECORD_S: Final = "JOURNAL_RECORD_S"
 """How long a record takes, seconds."""
 SAVES: Final = "JOURNAL_SAVES"
-""""record": ask for a checkpoint after each record and go on whatever becomes of it; else the host's own do."""
+""""each": ask for a checkpoint after each record; "blocked": after one that blocked. Else the host's own do."""
 STUBBORN: Final = "JOURNAL_STUBBORN"
 """Not empty: a record that was begun is not to be cancelled."""
 BLOCK: Final = "block"
@@ -52,7 +52,7 @@ class Journal(PartitionProcessor):
         """Note where the term begins, or goes on after a failure."""
         self._context = context
         self._record_s = float(os.environ.get(RECORD_S, "0"))
-        self._saves_each = os.environ.get(SAVES) == "record"
+        self._saves = os.environ.get(SAVES, "")
         self._is_stubborn = bool(os.environ.get(STUBBORN))
         self._note("opened", context.position)
 
@@ -61,25 +61,27 @@ class Journal(PartitionProcessor):
         for record in batch:
             self._note("started", record.position)
             try:
-                await self._work(record)
+                blocked = await self._work(record)
             except BaseException:
                 # Whatever ends the work early, also a cancellation, which goes on.
                 self._note("cut", record.position)
                 raise
             self._note("ended", record.position)
-            if self._saves_each:
+            if self._saves == "each" or (self._saves == "blocked" and blocked):
                 await self._save(batch, record)
 
     async def close(self, reason: CloseReason) -> None:
         """Note why."""
         self._note("closed", reason.name)
 
-    async def _work(self, record: Record) -> None:
+    async def _work(self, record: Record) -> bool:
+        """Return whether it blocked."""
         with anyio.CancelScope(shield=self._is_stubborn):
             await anyio.sleep(self._record_s)
         if (seconds := blocking_s(record)) > 0:
             # Last, so that nothing else of the host has run when the record is done and the next is wanted.
             time.sleep(seconds)  # noqa: ASYNC251 (the fault that is tested)
+        return seconds > 0
 
     async def _save(self, batch: Batch, record: Record) -> None:
         try:

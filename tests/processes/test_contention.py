@@ -19,18 +19,20 @@ pytestmark = pytest.mark.processes
 PARTITIONS = 40
 RUN_S = 60.0
 SAVE_S = 0.25
+SETTLE_S = 20.0
 
 
 def test_c57_four_processes_on_one_file_lose_no_lease_and_store_every_checkpoint(group: Group) -> None:
     """160 checkpoints a second beside the beats, unscaled: nobody may stumble over another one's lock."""
     group.create(PARTITIONS)
+    # Before the first host starts: appending so much keeps a slow disk busy for a moment.
+    group.put(int((RUN_S + SETTLE_S) / SAVE_S))
     # A record each SAVE_S, and a checkpoint asked for after each. Small batches, so that the stop is short.
-    flags, env = ("--batch-records-max", "10"), {journal.SAVES: "record"}
+    flags, env = ("--batch-records-max", "10"), {journal.SAVES: "each"}
     hosts = [
         group.start(name, *flags, lease_duration_s=3.0, record_s=SAVE_S, log_level="debug", env=env) for name in "abcd"
     ]
-    group.wait_balanced(hosts)
-    group.put(int(RUN_S / SAVE_S) + 20)
+    group.wait_balanced(hosts, within_s=SETTLE_S)
     time.sleep(RUN_S)
     for host in hosts:
         host.terminate()
@@ -41,9 +43,10 @@ def test_c57_four_processes_on_one_file_lose_no_lease_and_store_every_checkpoint
     saved = events["checkpoint.saved"]
     slowest_s = max(line["duration_s"] for line in lines if line["event"] == "checkpoint.saved")
     figure(f"{saved} checkpoints in {RUN_S:.0f} s by {len(hosts)} processes, the slowest {slowest_s} s")
-    failed = {name: events[name] for name in ("checkpoint.failed", "beat.failed", "balance.failed", "release.failed")}
-    figure(f"calls tried again: {failed}")
+    stumbles = {name: events[name] for name in ("checkpoint.failed", "beat.failed", "balance.failed", "release.failed")}
+    figure(f"calls that stumbled and were tried again: {stumbles}")
     assert saved > PARTITIONS * RUN_S / SAVE_S * 0.8
+    assert sum(stumbles.values()) <= saved / 100
     assert statuses == [0] * 4
     assert [line for line in lines if line["event"] == "session.ended" and line["lost"]] == []
     assert [line for line in lines if line["event"] == "lease.ended" and line["reason"] != "released"] == []
