@@ -12,9 +12,9 @@ operation:
   commit: it may show what another call of the same transaction wrote.
 - **Reads do not wait for the write lock**: SQLite's log lets them pass, and between two tries for the lock the lane
   does the reads that have come in.
-- **A lane leaves gaps.** The lock has no queue; who tries at the right moment gets it. A lane that has more to write
-  waits a moment after its commit, and the lane with the beats tries more often than the others, here and in every other
-  process; so beats get in.
+- **A lane leaves gaps.** The lock has no queue; who tries at the right moment gets it, and who has just let go of it is
+  the first to try. So after a commit a lane stays away for a while, at least as long as the others need to try once,
+  and the lane with the beats tries more often than the others, here and in every other process; so beats get in first.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ QUEUE_MAX: Final = 1024
 CHORE_S: Final = 1.0
 """An idle lane looks this often, seconds, whether other lanes left it something to do."""
 
+GAP_SHARE: Final = 0.5
+"""The gap after a commit that took long, as a share of it: the others have been waiting for as long."""
+
 TRIES_AT_FULL_PACE: Final = 200
 """Tries for the lock before they become rarer: a process that was stopped in a transaction may keep it for long."""
 
@@ -61,7 +64,7 @@ class Pace:
     poll_s: float
     """Between two tries for a lock that another connection holds."""
     gap_s: float
-    """After a commit with more to write, for the others to get in; 0 for the lane that the others make way for."""
+    """After a commit, at least, for the others to get in; 0 for the lane that the others make way for."""
 
 
 class _State(Enum):
@@ -105,6 +108,7 @@ class Lane:
         self._writes: deque[Call[Any]] = deque()
         self._closers: list[Call[None]] = []
         self._tries = 0
+        self._next_at_s = 0.0
         self._changed = Condition()
         """Guards the state, the queues and the closers; told when a call comes in and when the lane shall close."""
 
@@ -233,6 +237,9 @@ class Lane:
             time.sleep(self._pace.poll_s)
 
     def _do_writes(self, connection: sqlite3.Connection) -> None:
+        if (left_s := self._next_at_s - time.monotonic()) > 0:
+            self._rest(left_s)
+            return
         try:
             self._file.check()
             connection.execute("BEGIN IMMEDIATE")
@@ -241,19 +248,18 @@ class Lane:
             for call in self._take_late() if busy else self._take():
                 call.fail(self._meant(error))
             if busy:
-                self._pause()
+                self._tries += 1
+                self._rest(self._pace.poll_s * 2 ** min(DOUBLINGS_MAX, self._tries // TRIES_AT_FULL_PACE))
             return
         self._tries = 0
+        locked_at_s = time.monotonic()
         for call in self._take_late():
             call.fail(self._unavailable(f"did not come to it within {self._wait_max_s:g} s; it was not written"))
         calls = self._take()
-        more = False
         try:
             outcomes = [_decide(connection, call) for call in calls]
             connection.execute("COMMIT")
             self._file.log.commits += 1
-            # Before the answers: a lone caller that comes back at once is no crowd.
-            more = bool(self._writes)
         except Exception as error:  # Containment: nobody knows what of the commit reached the disk; each caller asks.
             for call in calls:
                 call.fail(self._meant(error))
@@ -266,8 +272,9 @@ class Lane:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        if more and self._pace.gap_s:
-            time.sleep(self._pace.gap_s)
+        if self._pace.gap_s:
+            ended_at_s = time.monotonic()
+            self._next_at_s = ended_at_s + max(self._pace.gap_s, GAP_SHARE * (ended_at_s - locked_at_s))
 
     def _take(self) -> list[Call[Any]]:
         with self._changed:
@@ -284,13 +291,11 @@ class Lane:
     def _is_late(self, call: Call[Any]) -> bool:
         return self._clock.now_s() >= call.give_up_at_s
 
-    def _pause(self) -> None:
-        """Wait until the lock may be tried for again; less if a read comes in."""
-        self._tries += 1
-        slower = 2 ** min(DOUBLINGS_MAX, self._tries // TRIES_AT_FULL_PACE)
+    def _rest(self, seconds: float) -> None:
+        """Wait before the lock is tried for again; less if a call comes in, since it may be a read."""
         with self._changed:
             if not self._reads and self._state is _State.OPEN:
-                self._changed.wait(self._pace.poll_s * slower)
+                self._changed.wait(seconds)
 
     def _meant(self, error: Exception) -> Exception:
         # The other classes of sqlite3 say that the call was made wrongly, such as a number that fits no column.

@@ -90,10 +90,10 @@ class SqliteStore:
         sessions = lane("sessions", pace=Pace(together_max=self._together_max, poll_s=0.0005, gap_s=0.0))
         writes = lane(
             "leases",
-            pace=Pace(together_max=self._together_max, poll_s=0.002, gap_s=0.001),
+            pace=Pace(together_max=self._together_max, poll_s=0.001, gap_s=0.001),
             chore=file.log.fold,
         )
-        reads = lane("reads of leases", pace=Pace(together_max=1, poll_s=0.002, gap_s=0.0))
+        reads = lane("reads of leases", pace=Pace(together_max=1, poll_s=0.001, gap_s=0.0))
         self._lanes = sessions, writes, reads
         try:
             for each in self._lanes:

@@ -32,8 +32,14 @@ CALL_TIMEOUT_S = 1.6
 
 
 async def owned(store: SqliteStore, host: str, partition: str) -> None:
-    await store.submit("g", Create(partition=partition, position="0"))
-    await store.submit("g", an_acquire(a_lease(partition), f"{host}:1"))
+    """Others may flood the file already, so both are tried until they are answered."""
+    for verb in (Create(partition=partition, position="0"), an_acquire(a_lease(partition), f"{host}:1")):
+        while True:
+            try:
+                await store.submit("g", verb)
+                break
+            except StoreUnavailable:
+                continue
 
 
 async def checkpoint(store: SqliteStore, host: str, partition: str, seq: int) -> None:

@@ -13,8 +13,9 @@ import anyio
 import pytest
 
 from partitions.errors import StoreMisconfigured, StoreUnavailable
-from partitions.stores._sqlite_lane import QUEUE_MAX
-from partitions.stores.sqlite import SqliteStore
+from partitions.stores._sqlite_file import LeaseFile
+from partitions.stores._sqlite_lane import QUEUE_MAX, Lane, Pace
+from partitions.stores.sqlite import SqliteStore, decide
 from partitions.verbs import Applied, Child, Complete, Create, Refused, SaveCheckpoint, Verb
 from tests.builders import a_beat, a_lease, a_register, a_session, an_acquire
 
@@ -38,9 +39,9 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[sqlite3.Connection]:
+def locked(path: Path, *, timeout_s: float = 20.0) -> Iterator[sqlite3.Connection]:
     """Hold the write lock of the file, as another process does in the middle of a transaction."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=20)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=timeout_s)
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield connection
@@ -232,6 +233,32 @@ async def test_beat_is_answered_before_the_checkpoints_that_were_there_first(pat
     assert answered == len(names)
     assert answered_before_the_beats < len(names) / 2
     await store.close()
+
+
+async def test_lane_stays_away_from_the_lock_after_a_commit(path: Path) -> None:
+    """The lock has no queue: who has just let go of it is the first to try, and would keep the others out."""
+    await SqliteStore(path).create()
+    file = LeaseFile(path, folder=path.parent)
+    lane = Lane("leases", file, wait_max_s=20.0, pace=Pace(together_max=1, poll_s=0.001, gap_s=1.0))
+    await lane.open()
+    answered: list[str] = []
+
+    async def submit(partition: str) -> None:
+        await lane.write(lambda connection: decide(connection, G, create(partition)))
+        answered.append(partition)
+        if partition == "first":
+            with locked(path, timeout_s=0) as another:
+                assert another.execute("SELECT partition FROM leases").fetchall() == [("first",)]
+
+    async with anyio.create_task_group() as tasks:
+        with locked(path):
+            tasks.start_soon(submit, "first")
+            tasks.start_soon(submit, "second")
+            await anyio.wait_all_tasks_blocked()
+
+    assert answered == ["first", "second"]
+    lane.stop()
+    await lane.stopped()
 
 
 async def test_call_is_refused_at_once_when_too_many_wait(store: SqliteStore, path: Path) -> None:
