@@ -11,7 +11,7 @@ acquires, so an owner that is missing from the later read is gone.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -29,7 +29,7 @@ from partitions.sessions import Session
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Fence
 from processor_host.asker import Asker
-from processor_host.discovery import Discovery, GroupView
+from processor_host.discovery import Discovery, GroupView, lacks_a_parent
 from processor_host.events import PlanRound, RoundFailed
 from processor_host.news import GroupNews
 from processor_host.reads import Evidence, ReadState, due, is_news, note_round, read_done, signature_of
@@ -75,13 +75,17 @@ class Balancer:
         self._view = LiveView.empty()
         self._reads = ReadState()
         self._leases_read_s = -math.inf
-        self._is_read_wanted = False
+        self._reads_wanted = 0
+        self._reads_done = 0
+        """How many of the reads that were wanted are answered."""
+        self._acts_first = False
         self._plan = Plan(targets={})
         self._poked = anyio.Event()
         self._news = GroupNews(parts.on_event)
 
-    def poke(self) -> None:
-        """Begin the next round at once."""
+    def read_anew(self) -> None:
+        """Begin the next round at once, with a read of the leases: something in them is known to have changed."""
+        self._reads_wanted += 1
         self._poked.set()
 
     async def run(self, session: Session) -> None:
@@ -143,15 +147,18 @@ class Balancer:
         await self._look_at_sessions(session, consistent=False)
         evidence = self._evidence(session)
         self._reads = note_round(self._reads, evidence)
-        if self._is_read_wanted:
+        acts_first, self._acts_first = self._acts_first, False
+        if self._reads_wanted > self._reads_done:
             return "partitions changed"
+        if acts_first:
+            return None
         return due(self._reads, evidence, parts.clock.now_s(), audit_s=parts.audit_s)
 
     async def _read_all(self, session: Session) -> None:
         """Read leases, then sessions; end and resolve what the answers contradict."""
         parts = self._parts
         before = self.leases
-        self._is_read_wanted = False
+        wanted = self._reads_wanted
         read = await call(lambda: parts.store.read_leases(parts.group), self._read_timeout_s)
         read_s = parts.clock.now_s()
         leases = {item.partition: item for item in read}
@@ -160,6 +167,7 @@ class Balancer:
         await self._look_at_sessions(session, consistent=True)
         self.leases = leases
         self._leases_read_s = read_s
+        self._reads_done = wanted
         session.publish(known=known_of(leases.values()))
         evidence = self._evidence(session)
         self._reads = read_done(
@@ -174,17 +182,11 @@ class Balancer:
     def _source_listed(self, is_new: bool) -> None:
         """Go on from a look of the discovery: leases may have been made, or parents found to be gone."""
         if is_new:
-            self._is_read_wanted = True
-            self.poke()
-
-    def _listed(self) -> frozenset[str] | None:
-        """Return what the source listed, if it was asked after the leases were read; ask where a plan needs to know."""
-        listing = self._parts.discovery.listing
-        if listing is not None and listing.asked_s >= self._leases_read_s:
-            return listing.partitions
-        if _lacks_a_parent(self.leases):
-            self._parts.discovery.want()
-        return None
+            self.read_anew()
+        elif lacks_a_parent(self.leases):
+            # Before the leases are read again, which would make them newer than the listing.
+            self._acts_first = True
+            self._poked.set()
 
     async def _end_missing(self, session: Session, leases: dict[str, LeaseItem]) -> None:
         """End the terms whose item is gone; a second, single read makes sure of it."""
@@ -287,7 +289,11 @@ class Balancer:
 
     def _evidence(self, session: Session) -> Evidence:
         """Plan with what is known now, and return what that shows."""
-        self._plan = current = plan(self.leases.values(), self.sessions, listed=self._listed())
+        self._plan = current = plan(
+            self.leases.values(),
+            self.sessions,
+            listed=self._parts.discovery.listed_since(self._leases_read_s, self.leases),
+        )
         others = [item for item in self.sessions if item.session_id != session.session_id]
         return Evidence(
             signature=signature_of(self.sessions),
@@ -341,8 +347,3 @@ class Balancer:
 
 def _text_of(error: Exception) -> str:
     return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-
-
-def _lacks_a_parent(leases: Mapping[str, LeaseItem]) -> bool:
-    """Say whether a lease that nobody has started has a parent without an item: a listing tells whether it ended."""
-    return any(lease.token == 0 and any(parent not in leases for parent in lease.parents) for lease in leases.values())

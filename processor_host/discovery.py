@@ -31,7 +31,7 @@ from partitions.verbs import Applied, Child, Create, Delete
 from processor_host.events import LeasesCreated, RoundFailed
 from processor_host.retirement import Retirement
 
-__all__ = ["SOURCE_CALL_S", "Discovery", "GroupView", "Listing", "is_first"]
+__all__ = ["SOURCE_CALL_S", "Discovery", "GroupView", "Listing", "is_first", "lacks_a_parent"]
 
 R = TypeVar("R")
 
@@ -61,7 +61,7 @@ class _Look:
     """What became of one look."""
 
     is_new: bool
-    """Leases may have been made."""
+    """There are leases that the group as last seen lacks."""
     is_whole: bool
     """Nothing failed; else it is repeated soon."""
 
@@ -121,7 +121,7 @@ class Discovery:
         Args:
             session_id: This host's session.
             view: Returns the group as last seen.
-            on_listed: Called after each look, with whether leases may have been made.
+            on_listed: Called after each look, with whether there are leases that the group as last seen lacks.
         """
         self._session_id = session_id
         waits = Waits(first_s=RETRY_S, most_s=self._interval_s)
@@ -145,6 +145,20 @@ class Discovery:
                 pause_s = waits.after(failures, self._random)
             await wait_until(self._clock, self._clock.now_s() + pause_s, self._wanted)
 
+    def listed_since(self, read_s: float, leases: Mapping[str, LeaseItem]) -> frozenset[str] | None:
+        """
+        Return what the source listed, if it was asked after the leases were read; look where a plan needs to know.
+
+        Args:
+            read_s: When these leases were read, on this host's clock.
+            leases: All leases of the group, by partition.
+        """
+        if self.listing is not None and self.listing.asked_s >= read_s:
+            return self.listing.partitions
+        if lacks_a_parent(leases):
+            self.want()
+        return None
+
     async def children_of(self, partition: str) -> Sequence[Child]:
         """Return the children of a partition that has just been read to its end, as far as the source lists them."""
         infos = await self._ask(self._source.list_partitions)
@@ -164,8 +178,10 @@ class Discovery:
         known = {lease.partition for lease in leases}
         # Asked for again, after the read: only this listing tells what lacks a lease.
         missing = [info for info in await self._list() if info.partition not in known]
-        is_whole = await self._create(missing) and is_whole
-        return _Look(is_new=True, is_whole=is_whole)
+        there = await self._create(missing)
+        return _Look(
+            is_new=not view.leases.keys() >= {*known, *there}, is_whole=is_whole and len(there) == len(missing)
+        )
 
     async def _list(self) -> Sequence[PartitionInfo]:
         asked_s = self._clock.now_s()
@@ -173,21 +189,23 @@ class Discovery:
         self.listing = Listing(partitions=frozenset(info.partition for info in infos), asked_s=asked_s)
         return infos
 
-    async def _create(self, missing: Sequence[PartitionInfo]) -> bool:
-        """Make these leases; say whether none failed."""
+    async def _create(self, missing: Sequence[PartitionInfo]) -> list[str]:
+        """Make these leases; return those that are there now, made by this host or by another that was faster."""
+        there: list[str] = []
         made: list[str] = []
 
         async def create(info: PartitionInfo) -> None:
             position = await self._first_position(info.partition)
             verb = Create(partition=info.partition, position=position, parents=info.parents)
             result = await call(partial(self._store.submit, self._group, verb), self._call_timeout_s)
+            there.append(info.partition)
             if isinstance(result, Applied):
                 made.append(info.partition)
 
-        is_whole = await self._each({info.partition: partial(create, info) for info in missing})
+        await self._each({info.partition: partial(create, info) for info in missing})
         if made:
             tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
-        return is_whole
+        return there
 
     async def _retire(self, view: GroupView) -> bool:
         """Delete finished leases that the source has long stopped listing; say whether none failed."""
@@ -242,3 +260,8 @@ def is_first(sessions: Iterable[SessionItem], session_id: str) -> bool:
     """Say whether this session is the first of those that may work, by their ids."""
     able = (session.session_id for session in sessions if session.capacity > 0 and not session.draining)
     return session_id == min(able, default=session_id)
+
+
+def lacks_a_parent(leases: Mapping[str, LeaseItem]) -> bool:
+    """Say whether a lease that nobody has started has a parent without an item: a listing tells whether it ended."""
+    return any(lease.token == 0 and any(parent not in leases for parent in lease.parents) for lease in leases.values())

@@ -291,9 +291,9 @@ class ProcessorHost:
         if session is None or self._balancer is None:
             return
         if lease.end_reason is EndReason.COMPLETED and self._discovery is not None:
-            # Its children wait for nothing else.
+            # Its children wait for nothing else; those that it was completed without are for the discovery.
             self._discovery.want()
-            self._balancer.poke()
+            self._balancer.read_anew()
         else:
             self._balancer.note_freed(lease, session.session_id)
 
