@@ -11,7 +11,7 @@ acquires, so an owner that is missing from the later read is gone.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -37,6 +37,9 @@ from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
 
 __all__ = ["Balancer", "BalancerParts"]
 
+READ_CALLS = 4
+"""A full read may take so many call time-outs: it has many pages, and holds nothing up but the next round."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancerParts:
@@ -48,6 +51,8 @@ class BalancerParts:
     discovery: Discovery
     on_lease: Callable[[Lease], None]
     """Starts the pump of a term that has just begun."""
+    running: Callable[[], Container[str]]
+    """The partitions whose processor has not ended."""
     on_try: Callable[[], None]
     """Called after each round, also one that failed: the loop goes round."""
     on_round: Callable[[], None]
@@ -159,7 +164,7 @@ class Balancer:
         parts = self._parts
         before = self.leases
         wanted = self._reads_wanted
-        read = await call(lambda: parts.store.read_leases(parts.group), self._read_timeout_s)
+        read = await call(lambda: parts.store.read_leases(parts.group), READ_CALLS * parts.call_timeout_s)
         read_s = parts.clock.now_s()
         leases = {item.partition: item for item in read}
         await self._end_missing(session, leases)
@@ -203,7 +208,7 @@ class Balancer:
         """Read the sessions, note who has beaten, fence those seen dead and drop them."""
         parts = self._parts
         sessions = await call(
-            lambda: parts.store.read_sessions(parts.group, consistent=consistent), self._read_timeout_s
+            lambda: parts.store.read_sessions(parts.group, consistent=consistent), READ_CALLS * parts.call_timeout_s
         )
         self._view = observe(self._view, sessions, parts.clock.now_s())
         fenced: set[str] = set()
@@ -267,7 +272,8 @@ class Balancer:
         async with anyio.create_task_group() as tasks:
             for step in steps.acquire:
                 tasks.start_soon(alone, lambda step=step: acquire(step), name=f"acquire {step.lease.partition}")
-            for lease in steps.give_back:
+            # Not while the processor of a term that has ended still runs: rather is it taken by force, later.
+            for lease in (lease for lease in steps.give_back if lease.partition not in self._parts.running()):
                 tasks.start_soon(alone, lambda lease=lease: session.give_back(lease), name=f"free {lease.partition}")
             for owner_id, leases in steps.ask.items():
                 owner = owners[owner_id]
@@ -281,11 +287,6 @@ class Balancer:
             self.leases[lease.partition] = replace(item, owner=None)
 
     # --- What is known ----------------------------------------------------------------------------------------------
-
-    @property
-    def _read_timeout_s(self) -> float:
-        # A full read may take many pages; it holds nothing up but the next round.
-        return 4 * self._parts.call_timeout_s
 
     def _evidence(self, session: Session) -> Evidence:
         """Plan with what is known now, and return what that shows."""

@@ -58,7 +58,7 @@ HEALTHY_DURATIONS = 2
 A host whose loops have not come round for so many lease durations is unhealthy. A store that is away makes nobody
 unhealthy: to start hosts anew would not bring it back.
 """
-STILL_RUNNING = 4  # Exit status where a processor had not ended when everything else was done.
+STILL_RUNNING = 4  # Exit status where a processor had not ended.
 
 
 class ProcessorHost:
@@ -256,6 +256,7 @@ class ProcessorHost:
                 clock=self._clock,
                 discovery=discovery,
                 on_lease=self._pumps.start,
+                running=lambda: self.still_running,
                 on_try=self._progressed,
                 on_round=self._round_done,
                 interval_s=self._timings.balance_interval_s,

@@ -69,7 +69,7 @@ class Batch:
         lag_s: Seconds between the partition's newest record and the last one here; None where the source cannot say.
     """
 
-    __slots__ = ("_records", "_save", "lag_s", "lease", "partition")
+    __slots__ = ("_index_of", "_records", "_save", "lag_s", "lease", "partition")
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class Batch:
     ) -> None:
         self._records = tuple(records)
         self._save = save
+        self._index_of: dict[str, int] | None = None
         self.partition = lease.partition
         self.lease = lease
         self.lag_s = lag_s
@@ -118,12 +119,13 @@ class Batch:
         if upto is None:
             index = len(self._records) - 1
         else:
-            try:
-                index = self._records.index(upto)
-            except ValueError:
+            if self._index_of is None:
+                self._index_of = {record.position: index for index, record in enumerate(self._records)}
+            index = self._index_of.get(upto.position, -1)
+            if index < 0 or self._records[index] != upto:
                 raise ValueError(
                     f"checkpoint(upto=…): the record at {upto.position!r} of {upto.partition!r} is not of this batch"
-                ) from None
+                )
         await self._save(index)
 
 

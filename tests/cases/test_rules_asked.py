@@ -279,3 +279,18 @@ async def test_asker_that_dies_after_asking_leaves_no_orphan_and_no_repeat() -> 
     check_safety(world)
     check_no_overlap(world)
     assert lost(world) == []
+
+
+@virtual
+async def test_rule_6_lease_is_not_freed_while_its_processor_still_runs() -> None:
+    """A free lease says that nobody works on the partition any more; one that cannot be ended is taken by force."""
+    world = World(partitions=2)
+    world.put(10)
+    world.start("a", record_s=90.0, stubborn=True)
+    await world.wait(5.0)
+    world.start("b", record_s=0.2)
+    await world.until(lambda: bool(world.events(LeaseAcquired, place="b")), within_s=HANDOFF_S + D)
+    await world.wait(3.0)
+
+    assert [event.reason for event in world.events(LeaseAcquired, place="b")] == ["forced"]
+    assert [write.verb for write in world.network.history if isinstance(write.verb, Release)] == []
