@@ -169,6 +169,11 @@ class Facts:
             found[write.verb.partition].append(write.at_s)
         return found
 
+    def taken_s(self, partition: str, token: int) -> float:
+        """Return when the term after this one was acquired; infinity: never."""
+        acquired_s = self.acquired_s[partition]
+        return acquired_s[token] if token < len(acquired_s) else math.inf
+
     @cached_property
     def freed(self) -> dict[tuple[str, int], Write]:
         """The first write of its holder that was to free each term, applied or not, by partition and token."""
@@ -218,6 +223,11 @@ class Facts:
                 so_far = max(so_far, ends[info.partition].get(number, math.inf))
                 so_fars.append(so_far)
         return found
+
+    def done_to_s(self, partition: str, number: int) -> float:
+        """Return when all records up to a number had been finished for the first time; infinity: never."""
+        done_s = self.done_s[partition]
+        return done_s[number] if number < len(done_s) else math.inf
 
     def is_excused(self, life: Life, at_s: float) -> bool:
         """Say whether the clock of a session's host had stood still by then: of it only the fencing is asked."""

@@ -20,8 +20,8 @@ from partitions.items import LeaseItem
 from partitions.verbs import Beat, SaveCheckpoint
 from tests.simulation.checkers import Failure
 from tests.simulation.facts import Facts
+from tests.simulation.guests import Exit, Guests
 from tests.simulation.parameters import Parameters
-from tests.simulation.troubles import Exit, Troubles
 from tests.world.loop import PLACE, running_loop
 from tests.world.world import World
 
@@ -51,12 +51,12 @@ class Broken(Exception):
 class Calm:
     """What follows the storm."""
 
-    def __init__(self, world: World, troubles: Troubles, drawn: Parameters, late_s: float) -> None:
+    def __init__(self, world: World, guests: Guests, drawn: Parameters, late_s: float) -> None:
         self._world = world
-        self._troubles = troubles
+        self._guests = guests
         self._drawn = drawn
         self._late_s = late_s
-        """When the last late call arrives."""
+        """When the last late call arrives, and the last record is done that nobody can take away."""
 
     async def run(self) -> list[Failure]:
         """Ask for one thing after the other; return the first that was not so, if any."""
@@ -85,7 +85,7 @@ class Calm:
         self._ask_for_one_processor_each(plannable)
         backlog = sum(at_s == math.inf for done_s in Facts(self._world).done_s.values() for at_s in done_s)
         handled_s = settled_s + HANDLE_S + 2.2 * self._drawn.discovery_interval_s + RECORD_S * backlog
-        leave_s = max(guest.drawn.drain_timeout_s for guest in self._troubles.guests.values()) + LEAVE_S
+        leave_s = max(guest.drawn.drain_timeout_s for guest in self._guests.guests.values()) + LEAVE_S
         leave_s += 1.5 * self._drawn.duration_s
         waited_s = await self._until(
             "who is told to leave is gone",
@@ -120,12 +120,12 @@ class Calm:
 
     async def _stop(self) -> None:
         """Stop all at once; nobody is there to take anything."""
-        places = set(self._troubles.guests)
+        places = set(self._guests.guests)
         for place in places:
-            self._troubles.stop(place)
-        stop_s = max(guest.drawn.drain_timeout_s for guest in self._troubles.guests.values()) + self._drawn.duration_s
+            self._guests.stop(place)
+        stop_s = max(guest.drawn.drain_timeout_s for guest in self._guests.guests.values()) + self._drawn.duration_s
         await self._until("all stop", lambda: not self._living(), within_s=stop_s, tell=self._living)
-        self._troubles.look_after()
+        self._guests.look_after()
         if sessions := self._world.sessions():
             raise Broken("all stop", f"sessions are left: {list(sessions)}")
         if owned := [lease for lease in self._world.leases().values() if lease.owner is not None]:
@@ -172,7 +172,7 @@ class Calm:
     # --- What is so -------------------------------------------------------------------------------------------------
 
     def _living(self) -> list[str]:
-        return [place for place in self._troubles.guests if not self._world.hosts[place].task.done()]
+        return [place for place in self._guests.guests if not self._world.hosts[place].task.done()]
 
     def _starting(self) -> list[str]:
         """The hosts that have neither begun a session nor given up."""
@@ -181,19 +181,19 @@ class Calm:
 
     def _leaving(self) -> list[str]:
         """The hosts that were told to go, and the sessions that an operator has asked to."""
-        told = [place for place in self._living() if self._troubles.guests[place].told in ("stop", "cancel")]
+        told = [place for place in self._living() if self._guests.guests[place].told in ("stop", "cancel")]
         draining = [name for name, item in self._world.sessions().items() if item.draining or item.drain_asked]
         return told + draining
 
     def _make_room(self) -> None:
         """Start a host that may take everything where those that stay may not; nobody else is asked to."""
-        self._troubles.look_after()
-        staying = [guest for guest in self._troubles.guests.values() if guest.told is None]
+        self._guests.look_after()
+        staying = [guest for guest in self._guests.guests.values() if guest.told is None]
         if not any(guest.drawn.max_leases is None for guest in staying):
-            self._troubles.start_host(max_leases=None)
+            self._guests.start_host(max_leases=None)
 
     def _handoff_s(self) -> float:
-        return max(guest.drawn.handoff_s for guest in self._troubles.guests.values())
+        return max(guest.drawn.handoff_s for guest in self._guests.guests.values())
 
     def _plannable(self) -> list[LeaseItem]:
         leases = self._world.leases()

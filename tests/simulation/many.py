@@ -10,9 +10,9 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from typing import Final
 
 from tests.simulation import rare
@@ -23,6 +23,8 @@ __all__ = ["BASE", "Summary", "fresh_base", "play_many", "pool"]
 BASE: Final = "SIMULATION_BASE"
 """The environment variable that names the first of the fresh seeds, to repeat a run of them."""
 SEEDS_PER_PROCESS: Final = 25
+SILENCE_S: Final = 300.0
+"""How long no process may come to an end with a seed, on the real clock: one that died takes its seed with it."""
 SHOWN_MAX: Final = 20
 
 
@@ -35,15 +37,14 @@ class Summary:
     """By seed."""
     rare: Counter[str] = field(default_factory=Counter)
     virtual_s: float = 0.0
-    real_s: float = 0.0
-    """Of all cores together."""
+    cpu_s: float = 0.0
 
     def add(self, outcome: Outcome) -> None:
         """Take in one more."""
         self.seeds += 1
         self.rare.update(outcome.rare)
         self.virtual_s += outcome.virtual_s
-        self.real_s += outcome.real_s
+        self.cpu_s += outcome.cpu_s
         if outcome.failures:
             self.failed[outcome.seed] = outcome
 
@@ -59,7 +60,7 @@ class Summary:
         """Return the summary: seeds, failures by checker, rare events."""
         lines = [
             f"{self.seeds} seeds, {self.virtual_s:.0f} virtual seconds, {len(self.failed)} failed, "
-            f"{self.real_s / max(1, self.seeds):.2f} s each"
+            f"{self.cpu_s / max(1, self.seeds):.2f} s of a core each"
         ]
         for name, seeds in self.by_checker().items():
             shown = " ".join(map(str, seeds[:SHOWN_MAX]))
@@ -73,13 +74,11 @@ def fresh_base() -> int:
     return random.SystemRandom().randrange(10**9) if named is None else int(named)
 
 
-def pool(processes: int | None = None) -> Executor:
+def pool(processes: int | None = None) -> Pool:
     """Return processes in which seeds are played: one for each core unless said otherwise."""
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.simulation.play"])
-    return ProcessPoolExecutor(
-        processes or os.cpu_count() or 1, mp_context=context, max_tasks_per_child=SEEDS_PER_PROCESS
-    )
+    return context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS)
 
 
 def play_many(
@@ -92,11 +91,16 @@ def play_many(
         seeds: Which; in any order.
         processes: How many at once, one for each core unless said otherwise.
         on_outcome: Called with each as it is done, in whatever order that is.
+
+    Raises:
+        TimeoutError: a process died, or one seed holds everything up.
     """
     summary = Summary()
-    with pool(processes) as executor:
-        for done in as_completed([executor.submit(play, seed) for seed in seeds]):
-            outcome = done.result()
+    waiting = list(seeds)
+    with pool(processes) as processes_of_seeds:
+        outcomes = processes_of_seeds.imap_unordered(play, waiting)
+        for _ in waiting:
+            outcome = outcomes.next(SILENCE_S)
             summary.add(outcome)
             on_outcome(outcome)
     return summary

@@ -72,8 +72,8 @@ class Parameters:
     """Looks at the sessions that are answered with an older state."""
     paged: float
     """Reads of all leases whose pages are read one after the other."""
-    focus: str | None
-    """The operation that is disturbed by `focus_loss` on top."""
+    focus: tuple[str, ...]
+    """The operations that are disturbed by `focus_loss` and `focus_slow` on top."""
     focus_loss: float
     focus_slow: float
     source_loss: float
@@ -123,13 +123,13 @@ class Parameters:
             throttled=_share(random, 0.2, seldom=True),
             stale=_share(random, 0.5),
             paged=_share(random, 0.5),
-            focus=random.choice([None, *FOCUS]),
+            focus=tuple(random.sample(FOCUS, random.randint(0, 3))),
             focus_loss=round(random.uniform(0.1, 0.5), 3),
             focus_slow=round(random.uniform(0.1, 0.5), 3),
             source_loss=_share(random, 0.2),
             source_slow=_share(random, 0.4),
             trouble_every_s=round(random.choice([2.5, 5.0, 10.0]), 3),
-            ambush=random.choice([0.0, 0.3, 0.7]),
+            ambush=random.choice([0.0, 0.4, 0.8]),
             troubles=MappingProxyType({kind: TROUBLES[kind] for kind in kinds}),
             records_per_s=random.choice([0.5, 1.0, 2.0, 5.0]),
             record_s=random.choice([0.0, 0.02, 0.1, 0.4]),

@@ -30,11 +30,30 @@ class DrawnFailure(Exception):
 class SimulatedProcessor(WorldProcessor):
     """The processor of one term on one host."""
 
-    def __init__(self, world: World, host: HostParameters, drawn: Parameters, is_stormy: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        world: World,
+        host: HostParameters,
+        drawn: Parameters,
+        *,
+        is_stormy: Callable[[], bool],
+        on_stuck: Callable[[float], None],
+    ) -> None:
+        """
+        Make one.
+
+        Args:
+            world: Keeps the journal.
+            host: Where it runs.
+            drawn: What it draws from.
+            is_stormy: Whether it may be slow and fail.
+            on_stuck: Called with the time until which nobody can take a record out of its hands.
+        """
         super().__init__(world, host.place, drawn.record_s, stubborn=host.stubborn)
         self._host = host
         self._drawn = drawn
         self._is_stormy = is_stormy
+        self._on_stuck = on_stuck
         self._random = Random()
         self._opened = 0
 
@@ -74,6 +93,8 @@ class SimulatedProcessor(WorldProcessor):
             # In two parts, so that one that wakes from a freeze in the first has a second before it.
             for _ in range(2):
                 if (part_s := self._record_s_drawn() / 2) > 0:
+                    if self._stubborn:
+                        self._on_stuck(running_loop().time() + part_s)
                     await anyio.sleep(part_s)
         if self._is_drawn(self._drawn.failing / 2):
             raise DrawnFailure("after the work")
@@ -81,7 +102,7 @@ class SimulatedProcessor(WorldProcessor):
     def _record_s_drawn(self) -> float:
         if not self._is_stormy():
             return min(self._record_s, CALM_RECORD_S)
-        if not self._stubborn and self._is_drawn(self._drawn.slow_records):
+        if self._is_drawn(self._drawn.slow_records):
             return self._random.uniform(0, 1.5) * self._host.handoff_s
         return self._record_s * self._random.uniform(0, 2)
 

@@ -105,7 +105,7 @@ class Storm:
     def _lose(self, call: Call, what: dict[str, Any], is_source: bool) -> None:
         drawn = self._parameters
         is_lost = self._is_hit(drawn.source_loss if is_source else drawn.loss)
-        if is_lost or (call.operation == drawn.focus and self._is_hit(drawn.focus_loss)):
+        if is_lost or (call.operation in drawn.focus and self._is_hit(drawn.focus_loss)):
             what[self._random.choice(["fail_before", "fail_after", "lose_request", "lose_answer"])] = True
             if is_source and self._is_hit(0.1):
                 what.clear()
@@ -114,7 +114,7 @@ class Storm:
     def _delay(self, call: Call, what: dict[str, Any], is_source: bool) -> None:
         drawn = self._parameters
         is_slow = self._is_hit(drawn.source_slow if is_source else drawn.slow)
-        if is_slow or (call.operation == drawn.focus and self._is_hit(drawn.focus_slow)):
+        if is_slow or (call.operation in drawn.focus and self._is_hit(drawn.focus_slow)):
             for way in self._random.choice([("before_s",), ("after_s",), ("before_s", "after_s")]):
                 # Squared: most are a little late, some very.
                 what[way] = self._world.latency_s / 2 + drawn.slow_max_s * self._random.random() ** 2
