@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from partitions.clocks import wait_until
@@ -268,6 +269,8 @@ class PartitionPump:
         batch = Batch(chunk.records, lease=self.lease, lag_s=chunk.lag_s, save=save)
         began_s = self._parts.clock.now_s()
         await call_user(self.lease, "process", lambda: processor.process(batch))
+        # Raised again where it swallowed its cancellation and returned: what it left out must not count as done.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._checkpointer.mark(before + len(chunk.records), chunk.records[-1].position)
         self._failures = 0
         self._tell(

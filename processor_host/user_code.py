@@ -10,6 +10,7 @@ import math
 from collections.abc import Awaitable, Callable
 
 import anyio
+import anyio.lowlevel
 
 from partitions.errors import LeaseLost
 from partitions.leases import Lease
@@ -51,6 +52,9 @@ async def call_user(lease: Lease, stage: str, call: Callable[[], Awaitable[None]
         raise UserFailed(stage, error) from error
     except anyio.get_cancelled_exc_class() as error:
         if anyio.current_effective_deadline() == -math.inf:
+            # It may be one of the user's own that came on top. That one no cancel scope would catch, and the pump would
+            # be over without a release, so the cancellation itself is raised.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             raise
         # Nobody cancelled this task: user code awaited something of its own that was. Passing it on would end the
         # pump without a word and keep the lease without a processor.
