@@ -6,6 +6,8 @@ The waits grow and are spread at random, so that hosts which failed together do 
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
@@ -46,3 +48,15 @@ async def call(send: Callable[[], Awaitable[R]], timeout_s: float) -> R:
             return await send()
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {timeout_s:.3g} s") from error
+    except anyio.get_cancelled_exc_class() as error:
+        if _is_cancelled():
+            raise
+        # Something inside the store's client was cancelled, such as a task that it shares with another call. Passed on
+        # it would look like a cancellation of the caller, and end a session or a pump without a word.
+        raise StoreUnavailable("the call was cancelled inside the store's client") from error
+
+
+def _is_cancelled() -> bool:
+    """Say whether somebody cancels the running task: a cancel scope around it, or `Task.cancel`."""
+    task = asyncio.current_task()
+    return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)

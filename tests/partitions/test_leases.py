@@ -245,6 +245,17 @@ async def test_checkpoint_is_repeated_when_the_store_is_misconfigured_for_a_mome
         assert stage.lease() == replace(OWNED, position="10", seq=1)
 
 
+async def test_checkpoint_is_repeated_when_the_stores_client_was_cancelled_inside() -> None:
+    """A cancellation of its own is no answer, and none of the caller's."""
+    stage = Stage()
+    stage.disturb(verb_of(SaveCheckpoint), raises=asyncio.CancelledError(), times=1)
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        await lease.checkpoint("10")
+
+        assert stage.lease() == replace(OWNED, position="10", seq=1)
+
+
 @pytest.mark.parametrize("fault", ["fail_after", "lose_answer"])
 async def test_checkpoint_whose_answer_was_lost_is_found_to_be_stored(fault: str) -> None:
     """Rule 9: the repeat is refused because the first try had been applied; that is no lost lease."""

@@ -4,6 +4,7 @@ Calls under a time-out, and the waits between tries.
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import anyio
@@ -85,6 +86,28 @@ async def test_call_passes_on_what_the_store_raises(error: Exception) -> None:
         await call(send, 1.0)
 
     assert caught.value is error
+
+
+async def test_call_takes_a_cancellation_inside_the_store_for_no_answer() -> None:
+    """Passed on it would end a session, and with it every lease of the host, without a word."""
+
+    async def send() -> None:
+        shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        shared.cancel()
+        await shared
+
+    with pytest.raises(StoreUnavailable, match="cancelled inside the store's client"):
+        await call(send, 1.0)
+
+
+async def test_call_passes_on_a_native_cancellation_of_its_caller() -> None:
+    """A program may cancel the task in which it runs a host."""
+    task = asyncio.get_running_loop().create_task(call(anyio.sleep_forever, 1.0))
+    await passes(0.1)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
 
 
 async def test_call_takes_the_cancellation_of_its_caller_for_no_timeout() -> None:

@@ -4,6 +4,7 @@ The session: it begins terms by its own acquires alone, knows every term it hold
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -584,6 +585,17 @@ async def test_every_term_ends_when_the_session_was_fenced() -> None:
         await anyio.sleep(PACE.beat_interval_s + 0.1)
 
         assert (lease.end_reason, session.is_valid, stage.item()) == (EndReason.SESSION_ENDED, False, None)
+
+
+async def test_session_goes_on_when_the_stores_client_was_cancelled_inside() -> None:
+    """The beat is tried again like one that was not answered."""
+    stage = Stage()
+    stage.disturb(verb_of(Beat), raises=asyncio.CancelledError(), times=2)
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        await passes(10)
+
+        assert (lease.is_held(), session.is_valid) == (True, True)
 
 
 async def test_session_that_is_over_does_not_come_back() -> None:
