@@ -17,7 +17,7 @@ import anyio
 
 from partitions.errors import StoreUnavailable
 
-__all__ = ["Waits", "call"]
+__all__ = ["Waits", "call", "is_cancelled"]
 
 R = TypeVar("R")
 
@@ -49,14 +49,18 @@ async def call(send: Callable[[], Awaitable[R]], timeout_s: float) -> R:
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {timeout_s:.3g} s") from error
     except anyio.get_cancelled_exc_class() as error:
-        if _is_cancelled():
+        if is_cancelled():
             raise
         # Something inside the store's client was cancelled, such as a task that it shares with another call. Passed on
         # it would look like a cancellation of the caller, and end a session or a pump without a word.
-        raise StoreUnavailable("the call was cancelled inside the store's client") from error
+        raise StoreUnavailable("something that the call waited for was cancelled") from error
 
 
-def _is_cancelled() -> bool:
-    """Say whether somebody cancels the running task: a cancel scope around it, or `Task.cancel`."""
+def is_cancelled() -> bool:
+    """
+    Say whether somebody cancels the running task: a cancel scope around it, or `Task.cancel`.
+
+    False where a cancellation that arrives here was raised by what the task waits for, and means nobody but that.
+    """
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)

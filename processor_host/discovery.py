@@ -24,7 +24,7 @@ from partitions.clocks import Clock, wait_until
 from partitions.errors import PartitionsError, SourceUnavailable
 from partitions.events import OnEvent, tell
 from partitions.items import LeaseItem, SessionItem
-from partitions.retries import Waits, call
+from partitions.retries import Waits, call, is_cancelled
 from partitions.sources.base import PartitionInfo, Source
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Child, Create, Delete
@@ -251,6 +251,11 @@ class Discovery:
                 return await send()
         except TimeoutError as error:
             raise SourceUnavailable(f"{self._source.url}: no answer within {SOURCE_CALL_S:g} s") from error
+        except anyio.get_cancelled_exc_class() as error:
+            if is_cancelled():
+                raise
+            # The source's own; passed on it would end the rounds of the balancer without a word.
+            raise SourceUnavailable(f"{self._source.url}: something that the call waited for was cancelled") from error
 
     def _tell_failure(self, text: str) -> None:
         tell(self._on_event, RoundFailed(error=text))

@@ -7,7 +7,6 @@ reader right after the last record that was handed on.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from random import Random
 
@@ -15,7 +14,7 @@ import anyio
 
 from partitions.errors import SourceUnavailable
 from partitions.events import Event, OnEvent, tell
-from partitions.retries import Waits
+from partitions.retries import Waits, is_cancelled
 from partitions.sources.base import Fetched, Reader, Source
 from processor_host.buffer import Chunk, RecordBuffer
 from processor_host.events import LagSeen, PartitionGap, ReadFailed
@@ -80,7 +79,7 @@ class ReadAhead:
             with anyio.fail_after(self.wait_s + READ_GRACE_S):
                 return await reader.read(records_max=self.records_max, bytes_max=self.bytes_max, wait_s=self.wait_s)
         except anyio.get_cancelled_exc_class() as error:
-            if anyio.current_effective_deadline() == -math.inf:
+            if is_cancelled():
                 raise
             # Nobody cancelled this task: the source awaited something of its own that was. Passing it on would cancel
             # the pump without a word and keep the lease without a processor.

@@ -96,7 +96,7 @@ async def test_call_takes_a_cancellation_inside_the_store_for_no_answer() -> Non
         shared.cancel()
         await shared
 
-    with pytest.raises(StoreUnavailable, match="cancelled inside the store's client"):
+    with pytest.raises(StoreUnavailable, match="waited for was cancelled"):
         await call(send, 1.0)
 
 
