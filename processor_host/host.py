@@ -186,7 +186,7 @@ class ProcessorHost:
                     self._lives = self._put_together(discovery, resources, pump_tasks)
                     await self._lives.run()
                     still_running = self.still_running
-                    self._tell(HostStopped(still_running=still_running))
+                    self._on_event(HostStopped(still_running=still_running))
                     self.stopped.set()
                 tasks.cancel_scope.cancel()
         return STILL_RUNNING if still_running else 0
@@ -213,7 +213,7 @@ class ProcessorHost:
         if settings.metrics_port is not None:
             self.http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
             await self.http.start()
-            self._tell(HttpStarted(host=settings.metrics_host, port=self.http.port))
+            self._on_event(HttpStarted(host=settings.metrics_host, port=self.http.port))
             stack.push_async_callback(self.http.stop)
         stack.push_async_callback(self._store.close)
         await self._store.open()
@@ -341,11 +341,8 @@ class ProcessorHost:
         session = self.session
         if not self._is_ready and session is not None:
             self._is_ready = True
-            self._tell(HostReady(session_id=session.session_id))
+            self._on_event(HostReady(session_id=session.session_id))
 
     def _on_event(self, event: Event) -> None:
         tell(self._metrics.on_event, event)
         tell(self._user_event, event)
-
-    def _tell(self, event: Event) -> None:
-        tell(self._on_event, event)
