@@ -152,7 +152,7 @@ def _register(session: SessionItem | None, verb: Register) -> Result[SessionItem
             capacity=verb.capacity,
             max_leases=verb.max_leases,
             draining=verb.draining,
-            extra=verb.extra,
+            extra=MappingProxyType(dict(verb.extra)),
         )
     )
 

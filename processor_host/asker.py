@@ -48,14 +48,24 @@ class Pending:
 
 
 class Asker:
-    """The asks of one session."""
+    """The asks of one session; `on_over` is called where a lease that it waits for has moved on without it."""
 
-    def __init__(self, session: Session, *, store: Store, group: str, clock: Clock, call_timeout_s: float) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        store: Store,
+        group: str,
+        clock: Clock,
+        call_timeout_s: float,
+        on_over: Callable[[], None] = lambda: None,
+    ) -> None:
         self._session = session
         self._store = store
         self._group = group
         self._clock = clock
         self._call_timeout_s = call_timeout_s
+        self._on_over = on_over
         self._pending: dict[str, Pending] = {}
         self._added = anyio.Event()
 
@@ -138,6 +148,8 @@ class Asker:
                 reason = self._reason_to_take(entry, item)
                 if reason == "over" or item is None:
                     self._pending.pop(key, None)
+                    # It was planned on a lease that has since moved on; asked for again as it was, nobody would answer.
+                    self._on_over()
                 elif reason is not None:
                     tasks.start_soon(self._take, key, item, reason, on_lease, name=f"take {key}")
 

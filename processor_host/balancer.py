@@ -37,8 +37,7 @@ from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
 
 __all__ = ["Balancer", "BalancerParts"]
 
-READ_CALLS = 4
-"""A full read may take so many call time-outs: it has many pages, and holds nothing up but the next round."""
+READ_CALLS = 4  # Call time-outs that a read may take: it has many pages, and holds up nothing but the next round.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +101,7 @@ class Balancer:
             group=self._parts.group,
             clock=self._parts.clock,
             call_timeout_s=self._parts.call_timeout_s,
+            on_over=self.read_anew,
         )
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(asker.run, self._parts.on_lease, name=f"asker {session.session_id}")

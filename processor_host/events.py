@@ -140,12 +140,12 @@ class PumpEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorFailed(Event):
-    """User code raised or returned early; it starts again from its checkpoint after `pause_s`."""
+    """User code raised; it starts again from its checkpoint after `pause_s`."""
 
     partition: str
     token: int
     stage: str
-    """"open", "process", "close" or "early return"."""
+    """"open", "process" or "close"; "pump" for a fault of this product around them."""
     error: str
     traceback: str
     attempt: int

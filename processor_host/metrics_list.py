@@ -31,7 +31,7 @@ LEASE_CHANGES: Final = (
 )
 ACQUIRE_REASONS: Final = ("free", "expired", "asked", "forced", "resolved")
 CHECKPOINT_OUTCOMES: Final = ("applied", "refused", "failed")
-STAGES: Final = ("open", "process", "close", "early_return")
+STAGES: Final = ("open", "process", "close", "pump")
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -125,7 +125,7 @@ class Families:
             "pump_start_seconds", "From acquiring a lease until its processor was open.", HANDOFF_BUCKETS_S
         )
         self.processor_failures = self._add(
-            Counter, "processor_failures", "User code that raised or returned early, by where.", "stage"
+            Counter, "processor_failures", "User code that raised, by where.", "stage"
         )
         self.read_failures = self._count("read_failures", "Reads of the source that failed and were tried again.")
         self.partition_gaps = self._count("partition_gaps", "Times that the source had dropped unread records.")

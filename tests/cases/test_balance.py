@@ -134,3 +134,19 @@ async def test_hosts_that_were_all_stopped_and_start_again_get_their_own_partiti
 
     assert world.owners() == before
     assert {lease.token for lease in world.leases().values()} <= {2, 3}
+
+
+@virtual
+async def test_asker_learns_at_once_that_a_lease_it_waits_for_has_gone_elsewhere() -> None:
+    """Asked for again as it was, it would be waited for in vain until the next full read, which backs off meanwhile."""
+    world = World(partitions=12, duration_s=3.0)
+    world.put(3000)
+    world.start("a", record_s=0.04)
+    await world.wait(0.9)
+    world.start("b", record_s=0.04)
+    await world.wait(0.3)
+    world.start("c", record_s=0.04)
+    # One batch takes longer than the hand-off: the first asks end at their deadline, when the plan is another already.
+    await world.until(lambda: world.is_balanced(3), within_s=16)
+
+    assert len(world.network.applied(Ask)) <= 4

@@ -220,9 +220,9 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
         ),
         (
             ProcessorFailed(
-                partition="p-0", token=1, stage="early return", error="x", traceback="x", attempt=1, pause_s=1.0
+                partition="p-0", token=1, stage="pump", error="x", traceback="x", attempt=1, pause_s=1.0
             ),
-            {"processor_failures_total{stage=early_return}": 1.0},
+            {"processor_failures_total{stage=pump}": 1.0},
         ),
         (ReadFailed(partition="p-0", error="x", attempt=1, pause_s=1.0), {"read_failures_total": 1.0}),
         (PartitionGap(partition="p-0", position="9"), {"partition_gaps_total": 1.0}),
