@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from partitions.events import Event
 
 __all__ = [
+    "BatchCut",
     "BatchHandled",
+    "GroupAdopted",
     "GroupSeen",
     "HostDraining",
     "HostReady",
@@ -28,6 +30,7 @@ __all__ = [
     "ReadFailed",
     "RoundFailed",
     "SameHostId",
+    "StartKept",
     "StoreCalled",
     "StoreSlow",
     "WaitingForSession",
@@ -179,6 +182,31 @@ class BatchHandled(Event):
     bytes: int
     duration_s: float
     lag_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCut(Event):
+    """`process` was cancelled because a hand-off or a stop took too long; its records are handled again elsewhere."""
+
+    partition: str
+    token: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupAdopted(Event):
+    """The group goes on with another stream, because this host was told to; the stored positions stay."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartKept(Event):
+    """The group is there already, so where this host was told to start was not asked for."""
+
+    start: str
+    asked: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from partitions.sources.base import Source
 from partitions.stores.base import Store
 from partitions.verbs import Adopt, Applied, Result, SetUp
 from processor_host.errors import SettingsError
-from processor_host.events import StoreSlow
+from processor_host.events import GroupAdopted, StartKept, StoreSlow
 from processor_host.settings import HostSettings
 
 __all__ = ["set_up_group"]
@@ -82,10 +82,12 @@ async def set_up_group(
         fresh = GroupItem(source=identity, start=await patience.call(partial(source.resolve_start, wanted)))
         # Refused: another host was faster, and its start is everybody's.
         item = item_of(await patience.call(partial(store.submit, group, SetUp(item=fresh))))
+    elif settings.start != "earliest":
+        tell(on_event, StartKept(start=item.start, asked=settings.start))
     if item is not None and item.source != identity and settings.adopt_stream:
-        item = item_of(
-            await patience.call(partial(store.submit, group, Adopt(seen_source=item.source, source=identity)))
-        )
+        old = item.source
+        item = item_of(await patience.call(partial(store.submit, group, Adopt(seen_source=old, source=identity))))
+        tell(on_event, GroupAdopted(old=old, new=identity))
     if item is None:
         raise StoreMisconfigured(f"{store.url}: the item of group {group!r} was deleted meanwhile; start again")
     if item.schema_version != SCHEMA_VERSION:

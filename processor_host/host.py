@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from prometheus_client import CollectorRegistry
 
 from partitions.clocks import BootClock, Clock
@@ -30,6 +30,7 @@ from partitions.leases import Lease
 from partitions.sessions import Session
 from partitions.sources.base import Source
 from partitions.stores.base import Store
+from processor_host.background import Background
 from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
 from processor_host.discovery import Discovery
@@ -131,7 +132,7 @@ class ProcessorHost:
         self._is_ready = False
         self._progressed_s = self._clock.now_s()
         self._scope: anyio.CancelScope | None = None
-        self._background: AsyncExitStack | None = None
+        self._background: Background | None = None
 
     @property
     def session(self) -> Session | None:
@@ -153,9 +154,9 @@ class ProcessorHost:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self) -> int:
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> int:
         """
-        Run until `stop` or `cancel` is called.
+        Run until `stop` or `cancel` is called. `task_status`, of anyio, is told once everything fits and is open.
 
         Returns:
             The exit status: 0, or 4 where a processor was still running when everything else was done.
@@ -168,17 +169,18 @@ class ProcessorHost:
             raise SettingsError("this ProcessorHost has run already; make a new one for every run")
         with anyio.CancelScope() as self._scope:
             try:
-                return await self._run()
+                return await self._run(task_status)
             except BaseExceptionGroup as group:
                 raise only_error(group) from group
             finally:
                 self.stopped.set()
         return 0
 
-    async def _run(self) -> int:
+    async def _run(self, task_status: TaskStatus[None]) -> int:
         async with AsyncExitStack() as stack:
             stack.callback(self._metrics.close)
             discovery, resources = await self._start(stack)
+            task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
@@ -192,20 +194,19 @@ class ProcessorHost:
         return STILL_RUNNING if still_running else 0
 
     async def __aenter__(self) -> ProcessorHost:
-        """Run beside the body; leaving it stops the host in order."""
-        self._background = AsyncExitStack()
-        tasks = await self._background.enter_async_context(anyio.create_task_group())
-        tasks.start_soon(self.run, name=f"host {self.host_id}")
+        """Start the host and run it beside the body, whose end stops it in order; raises as `run` does."""
+        self._background = Background()
+        await self._background.start(self.run, f"host {self.host_id}")
         return self
 
-    async def __aexit__(self, *error: object) -> bool | None:
+    async def __aexit__(self, *error: Any) -> bool | None:
         """Stop the host and wait for it; an exception of the body cancels it instead."""
         assert self._background is not None  # Set by __aenter__.
         if error[0] is None:
             self.stop()
         else:
             self.cancel()
-        return await self._background.__aexit__(*error)  # type: ignore[arg-type]
+        return await self._background.end(*error)
 
     async def _start(self, stack: AsyncExitStack) -> tuple[Discovery, Any]:
         """Open everything, in the order in which a fault is cheapest to find, and check that it fits."""

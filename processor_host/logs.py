@@ -71,6 +71,9 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.ProcessorFailed: ("warning", "processor.failed"),
     host_events.ReadFailed: ("warning", "read.failed"),
     host_events.PartitionGap: ("error", "partition.gap"),
+    host_events.BatchCut: ("warning", "batch.cut"),
+    host_events.GroupAdopted: ("warning", "group.adopted"),
+    host_events.StartKept: ("info", "start.kept"),
     host_events.BatchHandled: ("debug", "batch.handled"),
     host_events.LagSeen: ("debug", "lag.seen"),
     host_events.LoopStalled: ("warning", "loop.stalled"),
@@ -195,6 +198,10 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
             return level, {"hint": hint}
         case host_events.StoreSlow(smallest_duration_s=smallest_s):
             return level, {"hint": f"no lease can be kept; use lease_duration_s={smallest_s:g} or more"}
+        case host_events.BatchCut():
+            return level, {"hint": "let process() end sooner, or raise handoff_s and drain_timeout_s"}
+        case host_events.GroupAdopted():
+            return level, {"hint": "the stored positions stay: only a stream with the same records will do"}
         case host_events.LoopStalled():
             return level, {"hint": "a processor blocks the event loop; run such code by anyio.to_thread.run_sync"}
         case _:

@@ -29,6 +29,7 @@ from partitions.verbs import Child
 from processor_host.buffer import Chunk, RecordBuffer
 from processor_host.checkpointer import Checkpointer
 from processor_host.events import (
+    BatchCut,
     BatchHandled,
     ProcessorFailed,
     PumpEnded,
@@ -250,6 +251,9 @@ class PartitionPump:
                 with anyio.CancelScope() as self._process:
                     await self._handle(chunk)
                 if self._process.cancelled_caught:
+                    self._tell(
+                        BatchCut(partition=self.lease.partition, token=self.lease.token, records=len(chunk.records))
+                    )
                     return _Outcome.DRAINED
             if chunk.ended:
                 return _Outcome.PARTITION_ENDED

@@ -6,6 +6,7 @@ Knows no pump. Whatever user code does, its partition alone is concerned.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable
 
@@ -42,13 +43,16 @@ async def call_user(lease: Lease, stage: str, call: Callable[[], Awaitable[None]
         LeaseLost: it noticed that `lease` has ended.
     """
     try:
-        await call()
+        awaitable = call()
+        if not inspect.isawaitable(awaitable):
+            raise TypeError(f"{stage} is not async; write `async def {stage}`")
+        await awaitable
     except LeaseLost as error:
         if lease.is_held():
             # Of some other lease, which is the user's business.
             raise UserFailed(stage, error) from error
         raise
-    except Exception as error:  # Containment: trouble of one partition stays there.
+    except (Exception, SystemExit) as error:  # Containment: trouble of one partition stays there, a `sys.exit` too.
         raise UserFailed(stage, error) from error
     except anyio.get_cancelled_exc_class() as error:
         if anyio.current_effective_deadline() == -math.inf:
