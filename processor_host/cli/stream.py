@@ -51,7 +51,7 @@ def stream() -> None:
 @_URL
 @click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
 def create(url: str, partitions: int) -> None:
-    """Create a stream; a file that is there is left as it is."""
+    """Create a stream; refuses a file that is there."""
     with _user_errors():
         LocalStream.create(parse_file_url(url, "local"), partitions=partitions).close()
     click.echo(f"created {url} with {_count(partitions, 'partition')}")
