@@ -26,6 +26,7 @@ from processor_host.processor import Batch, CloseReason, PartitionProcessor, Pro
 from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpBounds, PumpParts
 from tests.stage import GROUP, PACE, Stage, beside
+from tests.world.diary import passes
 
 __all__ = ["BOUNDS", "Log", "Pumping", "Scripted", "failures", "pump_of", "pumping", "put"]
 
@@ -125,7 +126,7 @@ class Pumping:
         """Wait until so many records were finished, counting each time."""
         with anyio.fail_after(within_s):
             while len(self.log.finished) < count:
-                await anyio.sleep(0.01)
+                await passes(0.01)
 
     def drain(self) -> None:
         """Ask the term to drain without any deadline, as where the lease is paused."""

@@ -213,7 +213,7 @@ async def test_released_lease_is_taken_within_a_look() -> None:
         release(stage, position="70", seq=3)
         released_s = stage.now_s
         while not it.began:
-            await anyio.sleep(0.01)
+            await passes(0.01)
 
         assert stage.now_s - released_s <= LOOKS_S
         assert stage.lease() == a_lease("p0", owner="b:1", token=2, position="70", last_host="b")
@@ -354,7 +354,7 @@ async def test_draining_asker_takes_nothing() -> None:
 async def forced_s(it: Asking, since_s: float) -> float:
     """Wait until the lease is sent for, and return how long that took since a moment of the loop's clock."""
     while not it.stage.sent(Acquire):
-        await anyio.sleep(0.01)
+        await passes(0.01)
     return it.stage.sent_at_s(Acquire)[0] - since_s
 
 
@@ -436,7 +436,7 @@ async def test_force_checks_its_session_after_the_read_that_comes_before() -> No
         await anyio.sleep(FORCE_S - 3 * ASK_LOOK_S)
         stage.disturb(lambda call: call.operation == "read_some_leases", after_s=0.9)
         while stage.now_s - reads(stage)[-1] > 0.01:
-            await anyio.sleep(0.005)
+            await passes(0.005)
         stage.clock.jump(100)
         await anyio.sleep(2 * FORCE_S)
 
@@ -472,7 +472,7 @@ async def test_force_never_overlaps_a_term_whose_owner_ignores_the_ask(fault: di
             await anyio.sleep(max(0.0, began_s + asked_s - stage.now_s))
             await it.ask()
             while not it.began:
-                await anyio.sleep(0.05)
+                await passes(0.05)
 
             ended_s = stage.at_s(LeaseEnded)[0]
             (taken_s,) = [

@@ -341,7 +341,7 @@ async def test_drain_that_cancels_a_batch_keeps_what_its_user_has_checkpointed()
     put(stage, 20)
 
     async def work(record: Record, batch: Batch) -> None:
-        await anyio.sleep(3.0)
+        await passes(3.0)
         if record.position == "3":
             stage.disturb(verb_of(SaveCheckpoint), lose_request=True)
             with anyio.move_on_after(1.5):

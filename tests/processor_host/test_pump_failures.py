@@ -339,7 +339,7 @@ async def test_processor_that_fails_during_a_drain_is_released_with_what_was_don
     put(stage, 20)
 
     async def work(record: Record, _: Batch) -> None:
-        await anyio.sleep(0.5)
+        await passes(0.5)
         if record.position == "15":
             raise ValueError("the user's")
 
@@ -393,7 +393,7 @@ async def test_process_that_swallows_its_cancellation_counts_as_not_done(ended: 
         stage.source.close_partition("p0")
 
     async def swallow(record: Record, _: Batch) -> None:
-        await anyio.sleep(4)
+        await passes(4)
 
     log = Log(on_record=swallow)
 
