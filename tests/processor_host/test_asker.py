@@ -45,6 +45,8 @@ class Asking:
     session: Session
     asker: Asker
     began: list[Lease]
+    overs: list[float]
+    """When it was told that a lease had moved on without it, on the loop's clock."""
 
     async def run(self) -> None:
         await self.asker.run(self.began.append)
@@ -62,6 +64,7 @@ class Asking:
 @asynccontextmanager
 async def asking(stage: Stage, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Asking]:
     session = stage.session("b:1", clock=clock, **more)
+    overs: list[float] = []
     async with stage.living(session):
         asker = Asker(
             session,
@@ -69,8 +72,9 @@ async def asking(stage: Stage, *, clock: Clock | None = None, **more: Any) -> As
             group=GROUP,
             clock=clock or stage.clock,
             call_timeout_s=PACE.call_timeout_s,
+            on_over=lambda: overs.append(stage.now_s),
         )
-        it = Asking(stage, session, asker, [])
+        it = Asking(stage, session, asker, [], overs)
         async with beside(it.run):
             yield it
 
@@ -219,6 +223,7 @@ async def test_released_lease_is_taken_within_a_look() -> None:
         assert stage.lease() == a_lease("p0", owner="b:1", token=2, position="70", last_host="b")
         assert (it.session.held, it.asker.pending) == ({"p0": it.began[0]}, frozenset())
         assert [event.reason for event in stage.events_of(LeaseAcquired)] == ["asked"]
+        assert it.overs == []
 
 
 async def test_asker_reads_only_what_it_asked_for_and_only_while_it_waits() -> None:
@@ -280,6 +285,8 @@ async def test_asker_waits_no_longer_when_there_is_nothing_to_wait_for(what: str
         await anyio.sleep(LOOKS_S)
 
         assert (it.asker.pending, it.began, stage.sent(Acquire)) == (frozenset(), [], [])
+        # Its balancer must read anew, or it would ask for the lease as it was once more.
+        assert len(it.overs) == 1
 
 
 async def test_asker_that_loses_the_race_for_a_released_lease_waits_no_longer() -> None:
