@@ -7,6 +7,7 @@ Knows no connection and no item. It looks at the file system only to say why a f
 from __future__ import annotations
 
 import os
+import pwd
 import sqlite3
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
 
-__all__ = ["deleted", "is_busy", "label_of", "patiently", "translated"]
+__all__ = ["deleted", "denied_files", "is_busy", "label_of", "patiently", "translated"]
 
 R = TypeVar("R")
 
@@ -75,14 +76,55 @@ def translated(error: sqlite3.Error, path: Path, *, at_start: bool = False) -> S
 def _denial(absolute: Path, *, reads_only: bool) -> str | None:
     """Return why the file cannot be opened or written, or None where the file system gives no reason."""
     folder = absolute.parent
-    if not folder.is_dir():
+    # Not those of pathlib: they raise where this user may not look.
+    if not os.path.isdir(folder):
         return f"cannot be reached: folder {str(folder)!r} does not exist; make it, or name another file"
     if not _may_write(folder):
         # The write-ahead log lies beside the file, so writing the file alone is not enough.
         return f"cannot be written: its folder {str(folder)!r} is read-only for this user; allow writing, or move it"
-    if absolute.exists() and not _may_write(absolute):
-        return "cannot be written: it is read-only for this user; allow writing, or name another file"
+    if (reason := denied_files(absolute)) is not None:
+        return reason
     return "is read-only; allow writing, or name another file" if reads_only else None
+
+
+def denied_files(absolute: Path) -> str | None:
+    """
+    Return why this user may not write the file, or what lies beside it; None where they may, or nothing is there.
+
+    To be asked before the file is opened: SQLite opens a file that it may only read without a word and makes `-shm` and
+    `-wal` beside it, which then belong to this user and keep the owner of the file out.
+    """
+    if _is_denied(absolute):
+        return "cannot be written: it is read-only for this user; allow writing, or name another file"
+    real = os.path.realpath(absolute)
+    for beside in (Path(f"{real}-shm"), Path(f"{real}-wal")):
+        if _is_denied(beside):
+            # To delete it is no remedy to name: a log may hold what is not in the file yet.
+            return (
+                f"cannot be written: {str(beside)!r} belongs to {_owner_of(beside)} and is read-only for this user; "
+                "give it the owner of the lease file, as 'chown --reference' does"
+            )
+    return None
+
+
+def _is_denied(path: Path) -> bool:
+    """Others may be making or removing it at this moment: only one file, there before and after, was denied."""
+    try:
+        before = os.stat(path)
+        return not _may_write(path) and os.path.samestat(before, os.stat(path))
+    except OSError:
+        return False
+
+
+def _owner_of(path: Path) -> str:
+    try:
+        uid = os.stat(path).st_uid
+    except OSError:
+        return "another user"
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name!r}"
+    except KeyError:
+        return f"user id {uid}"
 
 
 def _may_write(path: Path) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -26,7 +27,7 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from partitions.errors import StoreMisconfigured, StoreUnavailable
-from partitions.stores._sqlite_errors import deleted, is_busy, label_of, patiently, translated
+from partitions.stores._sqlite_errors import deleted, denied_files, is_busy, label_of, patiently, translated
 from partitions.stores._sqlite_log import Log
 from partitions.stores._sqlite_rows import SCHEMA
 
@@ -36,6 +37,9 @@ R = TypeVar("R")
 
 APPLICATION_ID: Final = 0x50484C53
 """`PHLS` in ASCII: processor host, leases."""
+
+STREAM_ID: Final = 0x70687374
+"""What `partitions.sources.local` writes into a stream, a file that is easily named in the place of this one."""
 
 FILE_VERSION: Final = 1
 """Raised only where an older version could not read or write the tables."""
@@ -71,7 +75,10 @@ class LeaseFile:
         """
         self._check_folder()
         if self._named() is None:
-            raise StoreMisconfigured(f"{self._label} does not exist; check the path, or create it first")
+            raise StoreMisconfigured(
+                f"{self._label} does not exist; check the path, or start a host: 'processor-host run' makes it"
+            )
+        self._check_files()
         try:
             connection = self._connection("rw")
             try:
@@ -102,19 +109,16 @@ class LeaseFile:
 
     def exists(self, *, wait_s: float) -> bool:
         """Say whether the store is there; see `Store.exists`. A file that is not ours raises."""
-        self._check_is_no_folder()
-        try:
-            if os.stat(self._absolute).st_size == 0:
-                return False
-        except (FileNotFoundError, NotADirectoryError):
+        status = self._looked_at()
+        if status is None or status.st_size == 0:
             return False
-        except OSError as error:
-            raise StoreMisconfigured(f"{self._label} cannot be looked at: {error.strerror}; check the path") from error
+        self._check_files()
         return self._apart("rw", lambda connection: patiently(lambda: self._is_ours(connection), wait_s=wait_s))
 
     def create(self, *, wait_s: float) -> None:
         """Make the store where it is not there, whoever else is making it at the same moment; see `Store.create`."""
         self._check_folder()
+        self._check_files()
 
         def make(connection: sqlite3.Connection) -> None:
             patiently(lambda: self._fill(connection), wait_s=wait_s)
@@ -164,12 +168,27 @@ class LeaseFile:
             return None
         return status.st_dev, status.st_ino
 
-    def _check_is_no_folder(self) -> None:
-        if self._absolute.is_dir():
+    def _looked_at(self) -> os.stat_result | None:
+        """Return what the path names, None for nothing; a folder, or a place where this user may not look, raises."""
+        try:
+            status = os.stat(self._absolute)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreMisconfigured(
+                f"{self._label} cannot be reached: {error.strerror}; "
+                "check the path, and that this user may enter each folder of it"
+            ) from error
+        if stat.S_ISDIR(status.st_mode):
             raise StoreMisconfigured(f"{self._label} is a folder, expected a file in it; name the file")
+        return status
+
+    def _check_files(self) -> None:
+        if (reason := denied_files(self._absolute)) is not None:
+            raise StoreMisconfigured(f"{self._label} {reason}")
 
     def _check_folder(self) -> None:
-        self._check_is_no_folder()
+        self._looked_at()
         if not self._absolute.parent.is_dir():
             raise StoreMisconfigured(
                 f"{self._label}: folder {str(self._absolute.parent)!r} does not exist; make it, or name another file"
@@ -242,6 +261,8 @@ class LeaseFile:
     def _told(self, application_id: int, version: int, tables: int) -> bool:
         if application_id == 0 and tables == 0:
             return False
+        if application_id == STREAM_ID:
+            raise StoreMisconfigured(f"{self._label} is a stream, not a lease file; name another file with --store")
         if application_id != APPLICATION_ID:
             raise StoreMisconfigured(
                 f"{self._label} is a database of another application (application_id {application_id:#x}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 from partitions.errors import PartitionsError, SourceMisconfigured, SourceUnavailable
 from partitions.positions import EARLIEST
 from partitions.sources.local import Entry, LocalSource, LocalStream
-from partitions.sources.local._file import translated
+from partitions.sources.local._faults import translated
+from partitions.stores._sqlite_file import LeaseFile
 
 __all__: list[str] = []
 
@@ -100,6 +102,11 @@ def make_other_kind(path: Path) -> str:
     return r"not a stream but an SQLite file of another kind \(application id 0x7\)"
 
 
+def make_lease_file(path: Path) -> str:
+    LeaseFile(path, folder=path.parent).create(wait_s=5.0)
+    return r"s\.db' is a lease file, not a stream; name a file that 'processor-host stream create' made"
+
+
 def make_other_version(path: Path) -> str:
     LocalStream.create(path, partitions=1).close()
     with closing(sqlite3.connect(path)) as db:
@@ -132,7 +139,7 @@ def make_damaged(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "make", [make_other_kind, make_other_version, make_text, make_empty, make_folder, make_damaged]
+    "make", [make_other_kind, make_lease_file, make_other_version, make_text, make_empty, make_folder, make_damaged]
 )
 async def test_file_that_is_no_stream_is_refused_with_one_line_and_left_as_it_is(path: Path, make: object) -> None:
     """A lease file given as --source must not be written into, and a stream of a later version not misread."""
@@ -225,6 +232,53 @@ async def test_folder_that_must_not_be_written_is_told_with_the_remedy(shared: P
     path.chmod(0o444)
     with unprivileged(), pytest.raises(SourceMisconfigured, match=r"must write 's\.db-shm' beside it"):
         await LocalSource(path).open()
+
+
+async def test_reader_that_may_only_read_leaves_nothing_that_keeps_the_owner_out(shared: Path) -> None:
+    """Reading makes files beside the stream; as those of the reader they would end all writing, without a sign why."""
+    path = shared / "s.db"
+    LocalStream.create(path, partitions=1).close()
+    path.chmod(0o444)
+    os.chmod(shared, 0o777)
+    with unprivileged():
+        with pytest.raises(SourceMisconfigured, match=r"no writer has it open: .* would keep its owner out"):
+            await LocalSource(path).open()
+        with pytest.raises(SourceMisconfigured, match=r"no writer has it open: .* would keep its owner out"):
+            LocalStream.open(path)
+
+    assert os.listdir(shared) == ["s.db"]
+
+
+async def test_file_beside_that_belongs_to_another_user_is_named(shared: Path) -> None:
+    """ "Read-only" of a file whose modes are right sends its owner looking in the wrong place."""
+    path, beside = shared / "s.db", shared / "s.db-shm"
+    LocalStream.create(path, partitions=1).close()
+    beside.touch()
+    beside.chmod(0o444)
+    path.chmod(0o666)
+    os.chmod(shared, 0o777)
+    owner = pwd.getpwuid(os.getuid()).pw_name
+
+    with unprivileged(), pytest.raises(SourceMisconfigured) as raised:
+        await LocalSource(path).open()
+
+    assert str(raised.value) == (
+        f"stream {str(path)!r} cannot be used: {str(beside)!r} belongs to user {owner!r} and is read-only for this "
+        "user; give it the owner of the stream, as 'chown --reference' does"
+    )
+
+
+def test_what_cannot_be_made_beside_the_stream_is_not_blamed_on_the_stream(path: Path) -> None:
+    """SQLite says only that it cannot open the file, which may be read very well; as in an immutable folder."""
+    LocalStream.create(path, partitions=1).close()
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+
+    with (
+        pytest.raises(SourceMisconfigured, match=r"cannot make or open 's\.db-shm' and 's\.db-wal' beside it"),
+        translated(path),
+    ):
+        raise error
 
 
 async def test_source_whose_file_was_replaced_says_so(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import anyio
 import pytest
 
 from partitions.errors import StoreMisconfigured, StoreUnavailable
+from partitions.sources.local import LocalStream
 from partitions.stores._sqlite_errors import translated
 from partitions.stores._sqlite_file import APPLICATION_ID, FILE_VERSION, LeaseFile
 from partitions.stores._sqlite_lane import Lane, Pace
@@ -121,6 +123,10 @@ def later_version(path: Path) -> None:
     sql(path, f"PRAGMA user_version = {FILE_VERSION + 1}")
 
 
+def stream(path: Path) -> None:
+    LocalStream.create(path, partitions=1).close()
+
+
 def folder(path: Path) -> None:
     path.mkdir()
 
@@ -136,6 +142,7 @@ NOT_OURS: dict[Callable[[Path], None], str] = {
     "expected 0x50484c53); name another file",
     later_version: "has layout version 2, expected 1; use the version of this program that made it, "
     "or name another file",
+    stream: "is a stream, not a lease file; name another file with --store",
     folder: "is a folder, expected a file in it; name the file",
 }
 
@@ -163,7 +170,9 @@ async def test_file_that_is_missing_is_not_made_by_open(tmp_path: Path) -> None:
     with pytest.raises(StoreMisconfigured) as raised:
         await SqliteStore(path).open()
 
-    assert str(raised.value) == f"lease file {str(path)!r} does not exist; check the path, or create it first"
+    assert str(raised.value) == (
+        f"lease file {str(path)!r} does not exist; check the path, or start a host: 'processor-host run' makes it"
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -321,6 +330,56 @@ async def test_read_only_folder_is_misconfigured(open_folder: Path) -> None:
             with pytest.raises(StoreMisconfigured) as raised:
                 await attempt()
             assert str(raised.value) == f"lease file {str(name)!r} {expected}"
+
+
+async def test_file_where_this_user_may_not_look_is_misconfigured(open_folder: Path) -> None:
+    """A folder of another user hides whether there is a file at all; that is one line, and no fault of the program."""
+    hidden = open_folder / "hidden"
+    hidden.mkdir(mode=0o700)
+    path = hidden / "leases.db"
+    await SqliteStore(path).create()
+    hidden.chmod(0o000)
+    expected = "cannot be reached: Permission denied; check the path, and that this user may enter each folder of it"
+
+    with without_rights(open_folder):
+        for name in (path, hidden / "new.db"):
+            store = SqliteStore(name, call_timeout_s=2.0)
+            for attempt in (store.exists, store.create, store.open, store.delete):
+                with pytest.raises(StoreMisconfigured) as raised:
+                    await attempt()
+                assert str(raised.value) == f"lease file {str(name)!r} {expected}"
+    hidden.chmod(0o700)
+
+
+@pytest.mark.parametrize("name", ["exists", "create", "open", "delete"])
+async def test_refusal_of_a_read_only_file_leaves_nothing_beside_it(name: str, open_folder: Path) -> None:
+    """A log made by who may only read the file would keep its owner out, long after the refusal."""
+    path = open_folder / "leases.db"
+    await SqliteStore(path).create()
+    path.chmod(0o444)
+    os.chmod(open_folder, 0o777)
+
+    with without_rights(path), pytest.raises(StoreMisconfigured, match="is read-only for this user"):
+        await getattr(SqliteStore(path, call_timeout_s=2.0), name)()
+
+    assert os.listdir(open_folder) == ["leases.db"]
+
+
+async def test_file_beside_that_belongs_to_another_user_is_named(open_folder: Path) -> None:
+    """ "Read-only" of a file whose modes are right sends its owner looking in the wrong place."""
+    path, beside = open_folder / "leases.db", open_folder / "leases.db-shm"
+    await SqliteStore(path).create()
+    beside.touch()
+    beside.chmod(0o444)
+
+    with without_rights(open_folder, path), pytest.raises(StoreMisconfigured) as raised:
+        await SqliteStore(path, call_timeout_s=2.0).open()
+
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    assert str(raised.value) == (
+        f"lease file {str(path)!r} cannot be written: {str(beside)!r} belongs to user {owner!r} and is read-only for "
+        "this user; give it the owner of the lease file, as 'chown --reference' does"
+    )
 
 
 async def test_full_disk_is_unavailable_while_running_and_passes(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """
-The file of a local stream: its tables, how it is made, recognised and opened, and what SQLite's faults mean.
+The file of a local stream: its tables, how it is made, recognised and opened.
 
 Knows neither readers nor writers.
 
@@ -29,7 +29,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from partitions.errors import SourceError, SourceMisconfigured, SourceUnavailable
+from partitions.errors import SourceMisconfigured
+from partitions.sources.local._faults import absence, check_beside, translated
 
 __all__ = [
     "HASHES",
@@ -41,12 +42,14 @@ __all__ = [
     "read_header",
     "reading",
     "record_id",
-    "translated",
     "writing",
 ]
 
 APPLICATION_ID: Final = 0x70687374
 """Tells a stream from any other SQLite file, such as a lease file."""
+
+LEASES_ID: Final = 0x50484C53
+"""What `partitions.stores.sqlite` writes into a lease file, which is easily named in the place of a stream."""
 
 USER_VERSION: Final = 1
 """Raised when a file of the version before can no longer be read or written."""
@@ -104,7 +107,7 @@ def file_key(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise SourceMisconfigured(_absence(path, error)) from error
+        raise SourceMisconfigured(absence(path, error)) from error
     return status.st_dev, status.st_ino
 
 
@@ -119,6 +122,7 @@ def connect(path: Path, *, busy_timeout_s: float, writable: bool) -> sqlite3.Con
     file_key(path)
     if path.is_dir():
         raise SourceMisconfigured(f"{str(path)!r} is a folder; expected the file of a stream")
+    check_beside(path)
     with translated(path):
         # Opened for writing also where it is only read, since reading in WAL mode writes the -shm file. SQLite goes
         # on to read-only by itself where the file must not be written. It is never opened as immutable, which would
@@ -208,6 +212,10 @@ def _fill(path: Path, partitions: int, now_s: float) -> None:
 def _recognise(db: sqlite3.Connection, path: Path) -> None:
     (application_id,) = db.execute("PRAGMA application_id").fetchone()
     (version,) = db.execute("PRAGMA user_version").fetchone()
+    if application_id == LEASES_ID:
+        raise SourceMisconfigured(
+            f"{str(path)!r} is a lease file, not a stream; name a file that 'processor-host stream create' made"
+        )
     if application_id != APPLICATION_ID:
         raise SourceMisconfigured(
             f"{str(path)!r} is not a stream but an SQLite file of another kind (application id {application_id:#x}); "
@@ -242,48 +250,3 @@ def writing(db: sqlite3.Connection) -> Iterator[None]:
         # SQLite has ended it by itself after some faults, such as a full disk.
         if db.in_transaction:
             db.execute("ROLLBACK")
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises about a file into the errors of a source; what is a fault of the program stays."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if (meant := _meaning(error, path)) is None:
-            raise
-        raise meant from error
-
-
-def _meaning(error: sqlite3.Error, path: Path) -> SourceError | None:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    name = f"stream {str(path)!r}"
-    if code == sqlite3.SQLITE_READONLY_DIRECTORY:
-        return SourceMisconfigured(
-            f"{name}: SQLite must write '{path.name}-shm' beside it to read it, and this user may not write in that "
-            "folder; allow it, or copy the file into a folder of your own"
-        )
-    match code & 0xFF:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return SourceUnavailable(f"{name} is locked by another writer (a long import?); try again")
-        case sqlite3.SQLITE_FULL:
-            return SourceUnavailable(f"{name}: the disk is full; nothing was written; make room and try again")
-        case sqlite3.SQLITE_IOERR:
-            return SourceUnavailable(f"{name}: {error}; nothing was written; is the disk full, or a quota reached?")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-            return SourceMisconfigured(f"{name} is read-only for this user; allow writing to it and to its folder")
-        case sqlite3.SQLITE_CANTOPEN:
-            return SourceMisconfigured(f"{name} cannot be opened ({error}); allow this user to read it")
-        case sqlite3.SQLITE_NOTADB:
-            return SourceMisconfigured(
-                f"{str(path)!r} is no SQLite file at all; name a stream that 'processor-host stream create' made"
-            )
-        case sqlite3.SQLITE_CORRUPT:
-            return SourceMisconfigured(f"{name} is damaged ({error}); restore it from a copy")
-    return None
-
-
-def _absence(path: Path, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"stream {str(path)!r} is not there; create it with 'processor-host stream create', or name another"
-    return f"stream {str(path)!r} cannot be opened: {error.strerror}"

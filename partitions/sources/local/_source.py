@@ -21,7 +21,8 @@ from partitions.errors import SourceMisconfigured, SourceUnavailable
 from partitions.positions import Start
 from partitions.sources.base import Fetched, PartitionInfo
 from partitions.sources.local import _read
-from partitions.sources.local._file import connect, file_key, read_header, translated
+from partitions.sources.local._faults import translated
+from partitions.sources.local._file import connect, file_key, read_header
 from partitions.sources.local._watch import POLL_S, Watch
 
 __all__ = ["LocalReader", "LocalSource"]

@@ -20,7 +20,8 @@ from typing import Final, Self
 
 from partitions.sources.local import _shape
 from partitions.sources.local._append import Appender, Entry
-from partitions.sources.local._file import connect, create_file, reading, translated, writing
+from partitions.sources.local._faults import translated
+from partitions.sources.local._file import connect, create_file, reading, writing
 
 __all__ = ["Imported", "LocalStream"]
 

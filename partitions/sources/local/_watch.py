@@ -24,7 +24,7 @@ from typing import Final
 import anyio
 
 from partitions.errors import SourceError, SourceUnavailable
-from partitions.sources.local._file import translated
+from partitions.sources.local._faults import translated
 
 __all__ = ["POLL_S", "Watch"]
 
