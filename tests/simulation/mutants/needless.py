@@ -1,0 +1,36 @@
+"""
+Changes that take away something which turned out not to be needed, each with the reason.
+
+They are judged like the others: one that is caught after all has a reason that is wrong.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.mutants.mutation import Mutation
+
+__all__ = ["NEEDLESS"]
+
+NEEDLESS = (
+    Mutation(
+        name="remove an ask while its release is on its way",
+        rule="11",
+        file="partitions/held.py",
+        old="        if partition in self._acquiring or partition in self.releasing:\n            return True\n",
+        new="        if partition in self._acquiring:\n            return True\n",
+        needless=(
+            "A release is sent only when the term has ended here, which is all that rule 11 asks for; whoever asked "
+            "waits for the lease, not for the ask, and asks nobody twice."
+        ),
+    ),
+    Mutation(
+        name="send an acquire under a session that is over",
+        rule="14",
+        file="partitions/sessions.py",
+        old="        if self.is_busy(partition) or not self.is_valid:\n",
+        new="        if self.is_busy(partition):\n",
+        needless=(
+            "What such an acquire brings has ended before it began, and the lease is free, since its owner has no "
+            "session. The owner that is robbed has stopped all the same: its deadline hangs on the ask alone."
+        ),
+    ),
+)
