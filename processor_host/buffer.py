@@ -73,8 +73,9 @@ class RecordBuffer:
         self._closed = False
 
     async def wait_for_room(self) -> None:
-        """Return once the reader may read on, for this partition and for the host."""
-        while self._records >= self._records_max or self._bytes >= self._bytes_max:
+        """Return once the reader may read on, for this partition and for the host; never once the buffer is closed."""
+        # A reader that went on would read the whole stream into nothing while the last batch is at work.
+        while self._closed or self._records >= self._records_max or self._bytes >= self._bytes_max:
             await self._changed.wait()
         await self._budget.wait_for_room()
 

@@ -22,7 +22,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from partitions.clocks import wait_until
-from partitions.errors import LeaseLost, SourceError
+from partitions.errors import LeaseLost
 from partitions.events import Event, tell
 from partitions.leases import Lease, working_under
 from partitions.verbs import Child
@@ -96,8 +96,9 @@ class PartitionPump:
     async def _children(self) -> Sequence[Child]:
         try:
             return await self._parts.children_of(self.lease.partition)
-        except SourceError:
-            # Completed without them; discovery makes their leases once the source answers.
+        except Exception:  # Containment: whatever a source raises, this partition is done.
+            # Completed without them; discovery makes their leases once the source answers. Given up as it is, it would
+            # be read to its end again and again, as fast as it can be acquired.
             return ()
 
     async def _until_over(self) -> _Outcome:

@@ -148,6 +148,24 @@ async def test_close_wakes_who_waits_for_a_chunk() -> None:
     assert got == [None]
 
 
+async def test_closed_buffer_never_has_room() -> None:
+    """A reader that went on would read the whole stream into nothing while the last batch is at work."""
+    closed, waiting = buffer(), buffer(records_max=1)
+    waiting.put(chunk(1))
+    results: list[bool] = []
+
+    async def wait() -> None:
+        results.append(await has_room(waiting))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await passes(0.5)
+        waiting.close()
+        closed.close()
+
+    assert (results, await has_room(closed)) == ([False], False)
+
+
 async def test_closed_buffer_takes_nothing_more() -> None:
     """A read that is answered after the drain began is read again by the next owner."""
     budget = ByteBudget(10_000)

@@ -319,6 +319,20 @@ async def test_lease_is_still_held_while_a_drained_processor_closes() -> None:
     assert seen == [(True, True), (True, True)]
 
 
+async def test_drain_reads_nothing_more() -> None:
+    """What would be discarded need not be read; sources are limited, and the next owner is reading too."""
+    stage = Stage()
+    put(stage, 2000)
+    async with pumping(stage, taking(1.0)) as it:
+        await it.handled(3)
+        fetched = stage.network.fetched["p0"]
+        it.drain()
+        await it.over()
+
+        # One read may have been on its way.
+        assert stage.network.fetched["p0"] <= fetched + BOUNDS.batch_records_max
+
+
 async def test_drain_cancels_a_process_that_takes_too_long_near_the_deadline_of_the_ask() -> None:
     """So early that `close` and the release fit in; what it had not stored is done again elsewhere."""
     stage = Stage()
@@ -639,14 +653,15 @@ async def test_partition_that_ends_is_completed_with_its_children() -> None:
         assert (asked_for, it.freed) == (["p0 held True closed 1"], [it.lease])
 
 
-async def test_partition_is_completed_without_its_children_when_the_source_does_not_list_them() -> None:
+@pytest.mark.parametrize("error", [SourceUnavailable("throttled"), ValueError("a bug of the source")])
+async def test_partition_is_completed_without_its_children_when_the_source_does_not_list_them(error: Exception) -> None:
     """Discovery makes them later; what was read to its end need not be read again."""
     stage = Stage()
     put(stage, 3)
     stage.source.close_partition("p0")
 
     async def children(_: str) -> Sequence[Child]:
-        raise SourceUnavailable("throttled")
+        raise error
 
     async with pumping(stage, children=children) as it:
         assert await it.over() == "partition ended"
