@@ -1,22 +1,42 @@
 """
 The command line: `processor-host run`, `status` and `stream`.
 
-Each command is a module of its own; here they only become one program. What goes wrong is one line (`errors`).
+Each command is a module of its own; here they only become one program. What goes wrong is one line (`errors`), also
+Ctrl-C while a command's module is loaded, which takes longest: so each is loaded when it is called.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 import click
 
 from processor_host.cli.errors import OneLineGroup
-from processor_host.cli.run import run
-from processor_host.cli.status import status
-from processor_host.cli.stream import stream
 
 __all__ = ["main"]
 
+COMMANDS: Final = ("run", "status", "stream")
+"""Each the name of a module here, and of the command in it."""
 
-@click.group(cls=OneLineGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+
+class _Commands(OneLineGroup):
+    """The commands, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See `click.Group.list_commands`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See `click.Group.get_command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="processor-host", prog_name="processor-host")
 def main() -> None:
     """
@@ -24,8 +44,3 @@ def main() -> None:
 
     Create a stream with `stream create`, start `run` several times, and look at it with `status`.
     """
-
-
-main.add_command(run)
-main.add_command(status)
-main.add_command(stream)

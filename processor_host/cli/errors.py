@@ -1,7 +1,8 @@
 """
 How the command line ends where something is wrong: one line on stderr, no traceback, and an exit status.
 
-0 clean, 1 own failure, 2 what the user gave, 3 a store or source that is not there or denied, 130 interrupted.
+0 clean, 1 own failure or a full disk, 2 what the user gave, 3 a store or source that is not there or denied, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def exit_status_of(error: BaseException) -> int:
             return error.exit_code
         case SourceMismatch():
             return 2
-        case SourceUnavailable() | StoreUnavailable() if _is_full(error.__cause__):
+        case PartitionsError() if _is_full(error.__cause__):
             return 1
         case SourceMisconfigured() | SourceUnavailable() | StoreMisconfigured() | StoreUnavailable():
             return 3

@@ -1,24 +1,19 @@
 """
 `processor-host run`: one host, from a class of the user's own.
 
-The only place that installs signal handlers. The first SIGTERM or SIGINT asks for an orderly stop, the second cancels,
-and a process that does not end after that is ended. Exit statuses: 0 clean, 1 own failure, 2 user input or settings,
-3 store or source not there or denied at start, 4 stopped while a processor was still running, 130 or 143 second signal.
+The first SIGTERM or SIGINT asks for an orderly stop, the second cancels, and a process that does not end after that is
+ended (`signals`). Exit statuses: 0 clean, 1 own failure or a full disk, 2 user input or settings, 3 store or source not
+there or denied at start, 4 stopped while a processor was still running, 130 or 143 second signal.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import click
@@ -28,10 +23,11 @@ from partitions.errors import PartitionsError
 from partitions.events import Event
 from processor_host.cli.flags import given_settings, settings_flags
 from processor_host.cli.loading import load_lifespan, load_processor
+from processor_host.cli.signals import CANCEL_S, exit_now, signals_to
 from processor_host.errors import UserError
 from processor_host.events import HostReady
 from processor_host.logs import LEVELS, EventLog, configure
-from processor_host.settings import check_id, default_host_id
+from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.settings_text import read_settings
 from processor_host.urls import open_source, open_store
 
@@ -40,9 +36,6 @@ if TYPE_CHECKING:
     from processor_host.host import ProcessorHost
 
 __all__ = ["run"]
-
-CANCEL_S: Final = 5.0
-"""How long a cancelled host may take: code that blocks the loop, or swallows its cancellation, is not waited for."""
 
 OWN_FAILURE: Final = 1
 STILL_RUNNING: Final = 4
@@ -102,30 +95,48 @@ def run(
         )
 
     try:
-        return anyio.run(_prepare_and_run, source, store, make_host)
+        return anyio.run(_prepare_and_run, source, store, settings, make_host)
     except Exception as error:  # Containment: the end of the process; what a user can mend goes on to be one line.
         sole = _sole(error)
         if isinstance(sole, UserError) or (isinstance(sole, PartitionsError) and not was_ready):
             raise sole from None
-        hint = "read the traceback, and start the host again once its cause is gone"
+        # The text of a known error says what happened and what to do; the places it came through do not help with it.
+        is_known = isinstance(sole, PartitionsError)
+        shown = sole if not is_known or log_level == "debug" else None
+        hint = "mend what the error names" if is_known else "read the traceback"
+        hint += ", and start the host again once its cause is gone"
         structlog.get_logger("processor_host").error(
-            "host.failed", group=group, host_id=host_id, error=str(sole), exc_info=sole, hint=hint
+            "host.failed", group=group, host_id=host_id, error=str(sole), exc_info=shown, hint=hint
         )
         return OWN_FAILURE
 
 
-async def _prepare_and_run(source: str, store: str, make_host: Callable[[], ProcessorHost]) -> int:
-    """Check the source before anything is made for it, make the store where it is not there, and run."""
+async def _prepare_and_run(
+    source: str, store: str, settings: HostSettings, make_host: Callable[[], ProcessorHost]
+) -> int:
+    """Check source and port before anything is made for them, make the store where it is not there, and run."""
     probe = open_source(source)
     try:
         await probe.open()
     finally:
         await probe.close()
+    if settings.metrics_port is not None:
+        await _try_port(settings.metrics_host, settings.metrics_port)
     await open_store(store, call_timeout_s=CANCEL_S).create()
     host = make_host()
-    with _signals(host) as received:
+    with signals_to(host) as signals:
         status = await _run(host)
-        return 128 + received[-1] if len(received) > 1 else status
+        return status if signals.status is None else signals.status
+
+
+async def _try_port(host: str, port: int) -> None:
+    """Listen for a moment. The host takes the port itself; by then the store would be made."""
+    from prometheus_client import CollectorRegistry
+
+    from processor_host.http import Health, MetricsServer
+
+    async with MetricsServer(host, port, CollectorRegistry(), lambda: Health(healthy=True, ready=False)):
+        pass
 
 
 async def _run(host: ProcessorHost) -> int:
@@ -140,47 +151,8 @@ async def _run(host: ProcessorHost) -> int:
         tasks.start_soon(run_host, name="host")
         await host.stopped.wait()
         if host.still_running:
-            _exit_now(STILL_RUNNING)
+            exit_now(STILL_RUNNING)
     return status
-
-
-@contextmanager
-def _signals(host: ProcessorHost) -> Iterator[list[int]]:
-    """
-    Turn signals into calls of `host`, on the loop that runs now.
-
-    Plain handlers, not those of the loop: they are called also while something blocks it.
-
-    Yields:
-        The signals that came, in their order.
-    """
-    loop = asyncio.get_running_loop()
-    received: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if len(received) == 1:
-            loop.call_soon_threadsafe(host.stop)
-        elif len(received) == 2:
-            loop.call_soon_threadsafe(host.cancel)
-            # Stays set to the end: also what runs after the loop may hang.
-            signal.signal(signal.SIGALRM, lambda *_: _exit_now(128 + number))
-            signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
-        else:
-            _exit_now(128 + number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _exit_now(status: int) -> NoReturn:
-    """End the process without waiting for threads or tasks: what still runs has lost its lease."""
-    logging.shutdown()
-    os._exit(status)
 
 
 def _about() -> dict[str, Scalar]:
@@ -201,7 +173,14 @@ def _version() -> str:
 
 
 def _sole(error: BaseException) -> BaseException:
-    """What a group of errors boils down to: its only member, or itself where it has several."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    """
+    What a group of errors boils down to: its only member, or itself where it has several.
+
+    Several that are all known are one: each is what another task saw of the same store or source.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        known = error.split(PartitionsError)[1] is None
+        if not known and len(error.exceptions) > 1:
+            return error
         error = error.exceptions[0]
     return error

@@ -112,11 +112,17 @@ async def read_status(
         The status, and the view to go on with.
 
     Raises:
-        UserError: the store has no such group.
+        UserError: the store has no such group, or the group is of another stream than the source.
     """
     item = await _answer(store, partial(store.read_group, group))
     if item is None:
         raise UserError(f"{store.url} has no group {group!r}; check --group and --store, or start a host of it first")
+    if source is not None and (identity := await source.identity()) != item.source:
+        # Positions mean nothing in another stream; a lag from there would look like good news.
+        raise UserError(
+            f"group {group!r} belongs to the stream {item.source!r}, but the source is {identity!r}; "
+            "point --source at the group's own stream, or leave it out"
+        )
     leases = await _answer(store, partial(store.read_leases, group))
     # After the leases: an owner that is missing then is gone, not new.
     sessions = await _answer(store, partial(store.read_sessions, group, consistent=True))

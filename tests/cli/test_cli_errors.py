@@ -46,6 +46,8 @@ def sqlite_error(code: int) -> sqlite3.Error:
         (caused(SourceUnavailable("full"), sqlite_error(sqlite3.SQLITE_FULL)), 1, "full"),
         (caused(SourceUnavailable("limit"), sqlite_error(sqlite3.SQLITE_IOERR_WRITE)), 1, "limit"),
         (caused(StoreUnavailable("full"), OSError(errno.ENOSPC, "full")), 1, "full"),
+        (caused(StoreMisconfigured("full"), sqlite_error(sqlite3.SQLITE_FULL)), 1, "full"),
+        (caused(SourceMisconfigured("full"), OSError(errno.ENOSPC, "full")), 1, "full"),
         (caused(SourceUnavailable("locked"), sqlite_error(sqlite3.SQLITE_BUSY)), 3, "locked"),
         (
             SourceMismatch("g", found="a", expected="b"),

@@ -12,13 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import anyio
 import pytest
 import structlog
 from click.testing import CliRunner, Result
 
 from partitions.sources.local import LocalStream
-from partitions.stores.sqlite import SqliteStore
 from processor_host.cli import main
 
 __all__: list[str] = []
@@ -298,8 +296,8 @@ def test_run_leaves_a_file_that_is_no_lease_file_as_it_is(folder: Path) -> None:
     assert (folder / "leases.db").read_text() == "my notes"
 
 
-def test_run_names_a_port_that_is_taken_before_it_acquires_a_lease(folder: Path) -> None:
-    """The usual slip with a second host; it must not take partitions only to drop them."""
+def test_run_names_a_port_that_is_taken_and_makes_no_store(folder: Path) -> None:
+    """The usual slip with a second host; it must leave nothing behind."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refusal(run("--metrics-port", str(port)))
@@ -308,16 +306,15 @@ def test_run_names_a_port_that_is_taken_before_it_acquires_a_lease(folder: Path)
         2,
         [f"metrics_port={port} of 127.0.0.1 is taken; use another --metrics-port, or 0 to let the system pick one"],
     )
-    assert anyio.run(leases_of, folder / "leases.db") == ()
+    assert not (folder / "leases.db").exists()
 
 
-async def leases_of(file: Path) -> tuple[object, ...]:
-    store = SqliteStore(file)
-    await store.open()
-    try:
-        return await store.read_leases("orders")
-    finally:
-        await store.close()
+def test_run_names_an_address_that_is_none_and_makes_no_store(folder: Path) -> None:
+    """A slip in a name must leave nothing behind."""
+    status, (line,) = refusal(run("--metrics-port", "0", "--metrics-host", "nosuch.invalid"))
+
+    assert (status, line.split(" is ")[0]) == (2, "metrics_host='nosuch.invalid'")
+    assert not (folder / "leases.db").exists()
 
 
 def test_run_ends_with_status_1_and_a_traceback_at_a_fault_of_its_own(folder: Path) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,9 +75,14 @@ class Process:
             assert time.monotonic() < give_up_s, self._log.read_text()
             time.sleep(0.05)
 
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+
     def events(self) -> list[str]:
-        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
-        return [line["event"] for line in lines]
+        return [line["event"] for line in self.lines()]
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -135,10 +141,13 @@ def test_run_ends_soon_after_the_second_signal_whatever_the_processor_does(
     started.append(host := Process(folder, processor))
     host.wait_for("reached")
     host.process.send_signal(number)
-    time.sleep(0.5)
+    time.sleep(1.2)
     host.process.send_signal(number)
 
     assert host.process.wait(within_s) == status
+    cancelled = [line["reason"] for line in host.lines() if line["event"] == "host.cancelled"]
+    # A loop that is blocked cannot log it.
+    assert cancelled == ([] if processor == "slow:blocking" else ["second signal, stopping at once"])
 
 
 def test_run_tells_by_its_status_that_a_processor_was_still_running(folder: Path, started: list[Process]) -> None:
@@ -151,3 +160,47 @@ def test_run_tells_by_its_status_that_a_processor_was_still_running(folder: Path
 
     assert host.process.wait(10) == 4
     assert host.events()[-1] == "host.stopped"
+
+
+def test_run_ends_in_order_at_a_doubled_signal(folder: Path, started: list[Process]) -> None:
+    """A supervisor that signals a process and its group asks once."""
+    started.append(host := Process(folder, "slow:quick"))
+    host.wait_for(STARTED)
+    host.process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    host.process.send_signal(signal.SIGINT)
+
+    assert host.process.wait(10) == 0
+    assert host.events()[-1] == "host.stopped"
+
+
+@pytest.mark.parametrize(("level", "shown"), [("info", False), ("debug", True)])
+def test_run_tells_a_lost_lease_file_without_a_traceback(
+    level: str, shown: bool, folder: Path, started: list[Process]
+) -> None:
+    """What happened and what to do is one line; where it came through is for who asks."""
+    started.append(host := Process(folder, "slow:quick", "--lease-duration-s", "1", "--log-level", level))
+    host.wait_for(STARTED)
+    (folder / "leases.db").unlink()
+
+    assert host.process.wait(10) == 1
+    failed = [line for line in host.lines() if line["event"] == "host.failed"]
+    assert [("was deleted, moved or replaced" in line["error"], "exception" in line) for line in failed] == [
+        (True, shown)
+    ]
+    assert failed[0]["hint"] == "mend what the error names, and start the host again once its cause is gone"
+    assert ("Traceback" in host.log()) == shown
+
+
+def test_run_is_loaded_only_when_it_is_called() -> None:
+    """Loading takes longest at a start; Ctrl-C meanwhile must not end in a traceback, so it is inside the program."""
+    code = "import sys, processor_host.cli; print([name for name in sys.modules if 'processor_host.cli.' in name])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+
+    assert loaded.stdout == "['processor_host.cli.errors']\n"

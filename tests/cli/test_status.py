@@ -17,7 +17,7 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from partitions.items import LeaseItem
+from partitions.items import GroupItem, LeaseItem
 from partitions.liveness import LiveView
 from partitions.sources.local import Entry, LocalStream
 from partitions.sources.memory import MemorySource
@@ -34,7 +34,6 @@ from tests.builders import a_beat, a_group, a_lease, a_register, a_session, an_a
 __all__: list[str] = []
 
 VERBS: tuple[Verb[Any], ...] = (
-    SetUp(item=a_group()),
     *(Create(partition=name, position="@earliest") for name in ("p0", "p1")),
     a_register("a:11aa"),
     a_register("b:22bb"),
@@ -53,19 +52,25 @@ P1 = a_lease("p1")
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with a lease file and a stream."""
     monkeypatch.chdir(tmp_path)
-    anyio.run(fill, SqliteStore(tmp_path / "leases.db"))
     stream = LocalStream.create(tmp_path / "s.db", partitions=2)
+    anyio.run(fill, SqliteStore(tmp_path / "leases.db"), stream.describe().identity)
     stream.append([Entry(data=b"{}", key=None)])
     stream.close()
     return tmp_path
 
 
-async def fill(store: Store) -> None:
+async def fill(store: Store, source: str = a_group().source) -> None:
     await store.create()
     await store.open()
+    await store.submit("orders", SetUp(item=a_group(source=source)))
     for verb in VERBS:
         await store.submit("orders", verb)
     await store.close()
+
+
+def of_stream(folder: Path) -> GroupItem:
+    with LocalStream.open(folder / "s.db") as stream:
+        return a_group(source=stream.describe().identity)
 
 
 def status(*options: str, group: str = "orders", store: str = "sqlite:leases.db", **runner: Any) -> Result:
@@ -88,7 +93,7 @@ def test_status_as_json_is_what_the_items_say(folder: Path) -> None:
     result = status("--json")
 
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == status_of("orders", a_group(), [P0, P1], [A, B]).as_json()
+    assert json.loads(result.stdout) == status_of("orders", of_stream(folder), [P0, P1], [A, B]).as_json()
 
 
 def test_status_shows_the_lag_where_it_is_given_the_source(folder: Path) -> None:
@@ -96,6 +101,21 @@ def test_status_shows_the_lag_where_it_is_given_the_source(folder: Path) -> None
     rows = json.loads(status("--json", "--source", "local:s.db").stdout)["partitions"]
 
     assert [(row["partition"], row["lag_s"]) for row in rows] == [("p0", 0.0), ("p1", 0.0)]
+
+
+def test_status_refuses_a_source_that_is_not_the_streams_own(folder: Path) -> None:
+    """A lag read from another stream, or from one made anew under the same name, would say that all is well."""
+    own = of_stream(folder).source
+    (folder / "s.db").unlink()
+    LocalStream.create(folder / "s.db", partitions=2).close()
+
+    result = status("--source", "local:s.db")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"processor-host: group 'orders' belongs to the stream {own!r}, but the source is "
+        f"{of_stream(folder).source!r}; point --source at the group's own stream, or leave it out\n"
+    )
 
 
 def test_status_can_be_written_to_a_pipe_that_knows_only_ascii(folder: Path) -> None:
@@ -197,7 +217,7 @@ async def test_status_asks_the_source_for_the_lag_after_the_checkpoint() -> None
     p0, p1, p2 = sorted(info.partition for info in source.list_now())
     done, *_ = (source.put(p0, b"{}", time_s=time_s) for time_s in (100.0, 107.5, 109.0))
     items = [a_lease(p0, position=done), a_lease(p1), a_lease(p2, finished=True)]
-    await store.submit("orders", SetUp(item=a_group()))
+    await store.submit("orders", SetUp(item=a_group(source=await source.identity())))
     for lease in items:
         await store.submit("orders", Create(partition=lease.partition, position=lease.position))
     await store.submit("orders", a_register("a:11aa"))
