@@ -7,6 +7,7 @@ loads no client of another database.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from partitions.sources.base import Source
@@ -61,7 +62,8 @@ def parse_file_url(url: str, scheme: str) -> Path:
     A relative one is in the current folder. Nothing in a path is special: no `%20`, no `~`, no `?`.
 
     Raises:
-        UserError: the URL is of another scheme, names no file, or has two slashes, after which a host would stand.
+        UserError: the URL is of another scheme, names no file or one in memory, has two slashes, after which a host
+            would stand, or begins with a `~` that a shell would have replaced in another place.
     """
     if scheme_of(url) != scheme:
         raise UserError(f"{url!r} is not a {scheme}: URL; {_expected(scheme, 'file.db', url)}")
@@ -72,6 +74,13 @@ def parse_file_url(url: str, scheme: str) -> Path:
             f"{url!r} has two slashes; use '{scheme}:{name}' for a file in the current folder, "
             f"or three slashes for a path from the root: '{scheme}:///{name}'"
         )
+    if rest == ":memory:":
+        raise UserError(
+            f"{url!r} would be in the memory of one process, where no other one finds it; "
+            + _expected(scheme, "file.db", "")
+        )
+    if (whole := os.path.expanduser(rest)) != rest:
+        raise UserError(f"{url!r}: `~` is not expanded; write the whole path: '{scheme}://{whole}'")
     path = rest.removeprefix("//")
     if Path(path).name in ("", "..") or path.endswith("/") or "\0" in path:
         raise UserError(f"{url!r} names no file; {_expected(scheme, 'file.db', '')}")

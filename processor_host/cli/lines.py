@@ -95,6 +95,7 @@ def entries_of(
             of_key = None if key is None else _key(found, key)
         except _BadLineError as bad:
             if skip is None:
+                _read_on(lines)
                 raise UserError(
                     f"{at}: {bad}; mend the line, or leave out bad lines with --skip-bad; nothing was imported"
                 ) from None
@@ -102,6 +103,7 @@ def entries_of(
             continue
         if of_key is None and key is not None:
             if missing_key is None:
+                _read_on(lines)
                 what = "is null" if key in found else "is absent"
                 raise UserError(
                     f"{at}: the key field {key!r} {what}; name another one with --key, "
@@ -127,6 +129,18 @@ def _raw_lines(lines: Lines) -> Iterator[bytes]:
         raise UserError(
             f"{lines.name}: broken gzip file ({str(error).rstrip('.')}); fetch or pack it again; nothing was imported"
         ) from error
+
+
+def _read_on(lines: Lines) -> None:
+    """
+    Read a gzip file to its end, where it says whether it is whole.
+
+    Raises:
+        UserError: it is broken: then the lines that came out of it are not what somebody wrote, and not to be mended.
+    """
+    if lines.unpacked is not lines.packed:
+        for _ in _raw_lines(lines):
+            pass
 
 
 def _object(line: bytes, decode: Callable[[str], object]) -> dict[str, object]:

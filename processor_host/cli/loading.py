@@ -38,7 +38,7 @@ def load_processor(spec: str) -> object:
     try:
         factory_of(found)
     except UserError as error:
-        raise UserError(f"{spec!r}: {error}") from None
+        raise UserError(f"{spec!r}: {str(error).removeprefix('processor ')}") from None
     needed = _needed(found)
     if inspect.iscoroutinefunction(found):
         if not _takes_one(found):

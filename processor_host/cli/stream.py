@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import click
@@ -35,6 +35,19 @@ __all__ = ["stream"]
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """What in a record's text would break its line, or speak to the terminal."""
 
+
+class _Whole(click.IntRange):
+    """A whole number in a range, refused in the words of this program."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType.convert`."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            bounds = f"from {self.min} on" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"{value!r} is not a whole number {bounds}", param, ctx)
+
+
 _URL = click.argument("url", metavar="local:FILE")
 
 
@@ -49,7 +62,7 @@ def stream() -> None:
 
 @stream.command()
 @_URL
-@click.option("--partitions", type=click.IntRange(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
+@click.option("--partitions", type=_Whole(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
 def create(url: str, partitions: int) -> None:
     """Create a stream; refuses a file that is there."""
     with _user_errors():
@@ -107,7 +120,7 @@ def put(url: str, data: tuple[str, ...], key: str | None) -> None:
 @_URL
 @click.option("--from", "start", default="latest", show_default=True, help="earliest, latest or an ISO 8601 time.")
 @click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--limit", type=click.IntRange(0), help="End after so many records.")
+@click.option("--limit", type=_Whole(0), help="End after so many records.")
 @click.option("--no-follow", is_flag=True, help="End where there are no more records, instead of waiting for some.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def tail(url: str, start: str, partitions: tuple[str, ...], limit: int | None, no_follow: bool, as_json: bool) -> None:
@@ -152,7 +165,7 @@ def describe(url: str, as_json: bool) -> None:
 @click.argument("partition")
 def split(url: str, partition: str) -> None:
     """Close a PARTITION; two new ones go on from it with one half of its keys each."""
-    with _opened(url) as target, _user_errors():
+    with _opened(url) as target, _shape_errors(url):
         low, high = target.split(partition)
     click.echo(f"{partition} is closed; {low} and {high} go on from it")
 
@@ -163,7 +176,7 @@ def split(url: str, partition: str) -> None:
 @click.argument("second")
 def merge(url: str, first: str, second: str) -> None:
     """Close two partitions of neighbouring hashes; a new one goes on from both."""
-    with _opened(url) as target, _user_errors():
+    with _opened(url) as target, _shape_errors(url):
         child = target.merge(first, second)
     click.echo(f"{first} and {second} are closed; {child} goes on from both")
 
@@ -173,7 +186,7 @@ def merge(url: str, first: str, second: str) -> None:
 @click.argument("partition")
 def close(url: str, partition: str) -> None:
     """Let a PARTITION take no more records; nothing takes its keys from then on."""
-    with _opened(url) as target, _user_errors():
+    with _opened(url) as target, _shape_errors(url):
         target.close_partition(partition)
     click.echo(f"{partition} is closed")
 
@@ -205,6 +218,15 @@ def _user_errors() -> Iterator[None]:
         raise
     except (ValueError, FileExistsError) as error:
         raise UserError(str(error)) from error
+
+
+@contextmanager
+def _shape_errors(url: str) -> Iterator[None]:
+    """As `_user_errors`, with the stream and where its partitions are seen; which of them can be named nobody knows."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{url!r}: {error}; 'stream describe' lists those that it has, and their hashes") from error
 
 
 @contextmanager

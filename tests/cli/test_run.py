@@ -111,9 +111,9 @@ PLAIN = (
             "module 'delays' has no 'Nothing'; "
             "it has Delays, NeedsArguments, Unfinished, handle, takes_none, takes_two",
         ),
-        ("delays:Other", f"'delays:Other': processor Other is not a processor; {PLAIN} a batch"),
-        ("delays:plain", f"'delays:plain': processor plain is not a processor; {PLAIN} a batch"),
-        ("delays:Unfinished", "'delays:Unfinished': processor Unfinished does not define process; add it to the class"),
+        ("delays:Other", f"'delays:Other': Other is not a processor; {PLAIN} a batch"),
+        ("delays:plain", f"'delays:plain': plain is not a processor; {PLAIN} a batch"),
+        ("delays:Unfinished", "'delays:Unfinished': Unfinished does not define process; add it to the class"),
         (
             "delays:NeedsArguments",
             "'delays:NeedsArguments' needs the arguments (path), but is called without any; give them defaults, "

@@ -120,6 +120,15 @@ def test_import_takes_the_key_as_it_is_written(run: Run, value: str, key: str) -
     assert records() == [(key, line)]
 
 
+def test_import_of_nothing_leaves_the_file_alone(run: Run) -> None:
+    """A backup, or who watches the file, would take it for news."""
+    file = Path("s.db")
+    before = file.read_bytes(), file.stat().st_mtime_ns
+
+    assert run("import", "local:s.db", "-", stdin=b"").out.startswith("imported 0 records in ")
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+
+
 def test_import_without_a_key_spreads_the_records(run: Run) -> None:
     """Without --key nothing is said about an order."""
     assert run("import", "local:s.db", "-", stdin=GOOD * 2).status == 0
@@ -185,6 +194,21 @@ def test_import_gives_lines_without_a_key_the_one_that_is_named(run: Run) -> Non
     assert [key for key, _ in records()] == ["none", "none", "N1"]
 
 
+@pytest.mark.parametrize(("byte", "other"), [(b"{", b"["), (b"t", b"u")])
+@pytest.mark.parametrize("more", [[], ["--skip-bad"]])
+def test_import_of_a_damaged_gzip_file_does_not_blame_a_line(
+    run: Run, byte: bytes, other: bytes, more: list[str]
+) -> None:
+    """A line that cannot be read, or lacks its key, because a byte of the file is another one is not to be mended."""
+    whole = gzip.compress(b'{"tailnum":"N1"}\n' * 2_000, compresslevel=0)
+    at = whole.index(byte, len(whole) // 2)
+    Path("f.jsonl.gz").write_bytes(whole[:at] + other + whole[at + 1 :])
+
+    ended = run("import", "local:s.db", "f.jsonl.gz", "--key", "tailnum", *more)
+
+    refused(ended, "f.jsonl.gz: broken gzip file", "nothing was imported")
+
+
 def truncated(packed: bytes) -> bytes:
     return packed[: len(packed) // 2]
 
@@ -227,16 +251,30 @@ def test_import_of_a_file_that_is_only_named_gz_says_so(run: Run, content: bytes
         (("import", "local:none.db", "-"), 3, ("none.db' is not there; create it with",)),
         (("import", "local:f", "-"), 3, ("is no SQLite file at all",)),
         (("create", "local:s.db", "--partitions", "4"), 2, ("s.db' exists already; delete it or use another name",)),
-        (("create", "local:t.db", "--partitions", "0"), 2, ("0 is not in the range 1<=x<=10000",)),
+        (
+            ("create", "local:t.db", "--partitions", "0"),
+            2,
+            ("--partitions", "'0' is not a whole number from 1 to 10000"),
+        ),
+        (("create", "local:t.db", "--partitions", "x"), 2, ("'x' is not a whole number from 1 to 10000",)),
+        (("tail", "local:s.db", "--limit", "-1"), 2, ("'-1' is not a whole number from 0 on",)),
         (("create", "local:t.db"), 2, ("Missing option '--partitions'",)),
         (("create", "local:none/t.db", "--partitions", "4"), 3, ("create the folder first",)),
         (("create", "local://t.db", "--partitions", "4"), 2, ("two slashes; use 'local:t.db'", "'local:///t.db'")),
         (("create", "t.db", "--partitions", "4"), 2, ("did you mean 'local:t.db'?",)),
         (("create", "sqlite:t.db", "--partitions", "4"), 2, ("not a local: URL", "'local:file.db'")),
-        (("split", "local:s.db", "p9"), 2, ("no partition 'p9'",)),
-        (("merge", "local:s.db", "p0", "p2"), 2, ("'p0' and 'p2' are not neighbours",)),
+        (
+            ("split", "local:s.db", "p9"),
+            2,
+            ("'local:s.db': the stream has no partition 'p9'; 'stream describe' lists",),
+        ),
+        (("merge", "local:s.db", "p0", "p2"), 2, ("'p0' and 'p2' are not neighbours", "'stream describe' lists")),
         (("merge", "local:s.db", "p0"), 2, ("Missing argument 'SECOND'",)),
-        (("close", "local:s.db", "p9"), 2, ("no partition 'p9'",)),
+        (
+            ("close", "local:s.db", "p9"),
+            2,
+            ("'local:s.db': the stream has no partition 'p9'; 'stream describe' lists",),
+        ),
         (("put", "local:s.db"), 2, ("Missing argument 'DATA...'",)),
         (("put", "local:s.db", "x", "--key", "\udcff"), 2, ("is no text that can be stored",)),
         (

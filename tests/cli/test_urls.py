@@ -23,6 +23,8 @@ __all__: list[str] = []
         ("local:s.db", "HERE/s.db"),
         ("local:data/s.db", "HERE/data/s.db"),
         ("local:./s.db", "HERE/s.db"),
+        ("local:./~/s.db", "HERE/~/s.db"),
+        ("local:s~.db", "HERE/s~.db"),
         ("local:a b%20?#:é.db", "HERE/a b%20?#:é.db"),
     ],
 )
@@ -46,14 +48,20 @@ def test_file_url_names_an_absolute_path_and_nothing_in_it_is_special(
         ("local:data/", "names no file"),
         ("local:..", "names no file"),
         ("local:a\0b", "names no file"),
+        ("local::memory:", "would be in the memory of one process, where no other one finds it; use 'local:file.db'"),
+        ("local:~/s.db", "`~` is not expanded; write the whole path: 'local:///home/me/s.db'"),
+        ("local:~", "`~` is not expanded; write the whole path: 'local:///home/me'"),
         ("sqlite:s.db", "is not a local: URL; use 'local:file.db'"),
         ("s.db", "is not a local: URL; did you mean 'local:s.db'?"),
         ("/data/s.db", "is not a local: URL; did you mean 'local:///data/s.db'?"),
         ("", "is not a local: URL; use 'local:file.db'"),
     ],
 )
-def test_file_url_that_is_malformed_is_told_with_the_remedy(url: str, says: str) -> None:
+def test_file_url_that_is_malformed_is_told_with_the_remedy(
+    url: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`local://s.db` is what everybody writes first; its path would be the root's."""
+    monkeypatch.setenv("HOME", "/home/me")
     with pytest.raises(UserError, match="^" + re.escape(repr(url)) + ".*" + re.escape(says)) as refused:
         parse_file_url(url, "local")
     assert refused.value.exit_status == 2

@@ -99,8 +99,9 @@ class Appender:
         return tuple(placed)
 
     def finish(self) -> dict[str, int]:
-        """Write the state of the stream, and return how many records each open partition got."""
-        self._db.execute("UPDATE stream SET change = ?, time_s = ?", (self._change, self._time_s))
+        """Write the state of the stream if it got any record, and return how many each open partition got."""
+        if any(home.added for home in self._homes):
+            self._db.execute("UPDATE stream SET change = ?, time_s = ?", (self._change, self._time_s))
         self._db.executemany(
             "UPDATE partitions SET last = ?, changed = ? WHERE number = ?",
             [(home.last, self._change, home.number) for home in self._homes if home.added],
