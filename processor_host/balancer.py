@@ -210,10 +210,12 @@ class Balancer:
         sessions = await call(
             lambda: parts.store.read_sessions(parts.group, consistent=consistent), READ_CALLS * parts.call_timeout_s
         )
-        self._view = observe(self._view, sessions, parts.clock.now_s())
+        # Kept, because a look beside this one, as at a stop, may replace the view while a fence awaits its answer.
+        view = self._view = observe(self._view, sessions, parts.clock.now_s())
         fenced: set[str] = set()
-        for session_id, beat in expired(self._view, parts.clock.now_s(), besides=session.session_id):
-            if session.is_valid and await self._fence(session_id, beat, sessions):
+        for session_id, beat in expired(view, parts.clock.now_s(), besides=session.session_id):
+            unchanged_s = parts.clock.now_s() - view.seen[session_id].since_s
+            if session.is_valid and await self._fence(session_id, beat, unchanged_s, sessions):
                 fenced.add(session_id)
         self.sessions = tuple(
             # One's own draining enters the plan at once, not only when a beat has published it.
@@ -222,14 +224,11 @@ class Balancer:
             if item.session_id not in fenced
         )
 
-    async def _fence(self, session_id: str, beat: int, sessions: Iterable[SessionItem]) -> bool:
+    async def _fence(self, session_id: str, beat: int, unchanged_s: float, sessions: Iterable[SessionItem]) -> bool:
         """Delete a session that was seen dead, on condition of the beat that was seen; say whether it is gone."""
         parts = self._parts
-        unchanged_s = parts.clock.now_s() - self._view.seen[session_id].since_s
-        result = await call(
-            lambda: parts.store.submit(parts.group, Fence(session_id=session_id, seen_beat=beat)),
-            parts.call_timeout_s,
-        )
+        fence = Fence(session_id=session_id, seen_beat=beat)
+        result = await call(partial(parts.store.submit, parts.group, fence), parts.call_timeout_s)
         if isinstance(result, Applied):
             host_id = next(item.host_id for item in sessions if item.session_id == session_id)
             self._tell(SessionFenced(session_id=session_id, host_id=host_id, unchanged_s=unchanged_s))
