@@ -19,7 +19,7 @@ from partitions.positions import END
 from partitions.sources.base import Record
 from partitions.verbs import Child, Complete, Pause, Release, SaveCheckpoint
 from processor_host.buffer import ByteBudget
-from processor_host.events import BatchHandled, PumpStarted
+from processor_host.events import BatchCut, BatchHandled, PumpStarted
 from processor_host.processor import Batch, CloseReason, ProcessorContext, factory_of
 from tests.builders import a_lease
 from tests.cuts import Cut, at_every_point
@@ -345,8 +345,9 @@ async def test_drain_cancels_a_process_that_takes_too_long_near_the_deadline_of_
         deadline_s = asked_s + HANDOFF_S
         assert stage.now_s == about(deadline_s - BOUNDS.release_margin_s + LATENCY_S)
         assert (it.log.closed, it.lease.end_reason) == ([CloseReason.HANDED_OFF], EndReason.RELEASED)
-        # Nothing of the batch counts as done.
+        # Nothing of the batch counts as done, and that is told.
         assert (it.log.finished, stage.lease()) == ([1, 2, 3, 4, 5], FREE)
+        assert stage.events_of(BatchCut) == [BatchCut(partition="p0", token=1, records=10)]
 
 
 async def test_drain_that_cancels_a_batch_keeps_what_its_user_has_checkpointed() -> None:
