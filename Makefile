@@ -21,7 +21,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null && $(RUN) -c '' 2>&1),$(CURDIR))
 endif
 
 .NOTPARALLEL:
-.PHONY: help venv lint test test-processes cases-full simulate demo constraints clean
+.PHONY: help venv lint test test-processes cases-full simulate mutants demo constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -63,6 +63,9 @@ cases-full: $(STAMP) ## Run the tests of field faults unscaled and with all repe
 
 simulate: $(STAMP) ## Run N fresh seeds of the simulation on all cores (N=5000), or those from BASE on (BASE=123).
 	@$(RUN) -m tests.simulation --many $(or $(N),1000) $(if $(BASE),--base $(BASE))
+
+mutants: $(STAMP) ## Break each rule of the product in turn and show what sees it, schedule or seed; about 15 minutes.
+	@$(RUN) -m tests.simulation.mutants $(ONLY)
 
 demo: $(STAMP) ## Run the demo: three hosts, one is killed, nothing is lost.
 	@$(RUN) -m processor_host.demo

@@ -82,7 +82,7 @@ async def test_asker_is_full_when_what_it_asked_for_is_released(stage: Stage) ->
     stage.make_leases()
     world.put(200)
     b = await stage.puppet("b", max_leases=1)
-    stage.host("a", max_leases=1)
+    stage.host("a", max_leases=1, balance_interval_s=0.25)
     await world.until(lambda: world.shares() == [1, 0], within_s=D)
     [wanted] = [name for name, owner in world.owners().items() if owner == "a"]
     [other] = [name for name, owner in world.owners().items() if owner is None]
@@ -90,8 +90,10 @@ async def test_asker_is_full_when_what_it_asked_for_is_released(stage: Stage) ->
     blind = stage.disturb(of("b", "read_some_leases"), fail_before=True)
     assert await b.ask(wanted) == 1
     await b.take(other)
+    await world.until(lambda: bool(world.network.applied(Release)), within_s=D)
+    # Before the owner's next beat, which would remove the ask.
     await demand_in_time(
-        world, "a full asker is not waited for", lambda: world.leases()[wanted].token == 2, within_s=2 * D
+        world, "a full asker is not waited for", lambda: world.leases()[wanted].token == 2, within_s=1.0
     )
     assert world.owners() == {wanted: "a", other: "b"}
     blind.times = 0

@@ -192,7 +192,7 @@ async def test_snapshot_is_read_while_a_release_is_on_its_way(stage: Stage) -> N
     world.put(400)
     stage.host("a", balance_interval_s=0.25, audit_interval_s=1.0)
     await world.wait(4.0)
-    stage.disturb(of("a", "Release"), before_s=0.9)
+    stage.disturb(of("a", "Release"), before_s=0.9, times=1)
     stage.host("b")
     await world.wait(3 * D)
 

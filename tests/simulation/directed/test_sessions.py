@@ -179,7 +179,7 @@ async def test_beats_are_applied_and_not_answered_until_the_session_has_run_out(
     await demand_in_time(
         world,
         "a lost session is deleted at once",
-        lambda: len(world.sessions()) == 2 and None not in world.owners().values(),
+        lambda: world.events(SessionEnded)[0].session_id not in world.sessions() and len(world.running()) == 2,
         within_s=2.0,
     )
 

@@ -33,4 +33,15 @@ NEEDLESS = (
             "session. The owner that is robbed has stopped all the same: its deadline hangs on the ask alone."
         ),
     ),
+    Mutation(
+        name="count the ask of a draining asker",
+        rule="section 6",
+        file="partitions/planner.py",
+        old="            if asker in living and not _is_draining(living[asker]):\n",
+        new="            if asker in living:\n",
+        needless=(
+            "What counts as a draining session's is placed elsewhere by the same plan, owned or asked for, and a "
+            "lease that was released goes back to its last host first."
+        ),
+    ),
 )

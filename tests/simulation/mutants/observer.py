@@ -173,14 +173,6 @@ BESIDE = (
         likely=("test_owner_ignores", "test_operators_reset"),
     ),
     Mutation(
-        name="count the ask of a draining asker",
-        rule="section 6",
-        file=PLANNER,
-        old="            if asker in living and not _is_draining(living[asker]):\n",
-        new="            if asker in living:\n",
-        likely=("test_asker_is_told_to_stop",),
-    ),
-    Mutation(
         name="count the ask of a full asker",
         rule="section 6",
         file=PLANNER,
