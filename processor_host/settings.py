@@ -46,7 +46,8 @@ class HostSettings:
     lease_duration_s: float = 10.0
     """
     How long this host keeps its leases after its last beat, seconds. A host that dies is replaced after about this
-    time, and a store that is away for longer costs every lease. 10 survives a fail-over of most databases.
+    time, and a store that is away for longer costs every lease. 10 survives a fail-over of most databases. At least
+    0.3: a beat must come back within a sixth of it.
     """
     beat_interval_s: float | None = None
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from partitions.positions import parse_start
@@ -25,8 +26,11 @@ CALL_SHARE: Final = 1 / 6
 HANDOFF_DURATIONS: Final = 3
 """Long enough for most batches; an owner that died is not waited for so long."""
 
-DURATION_MIN_S: Final = 0.001
-"""Below it is no clock to count with; what one store can do is found out at the start."""
+DURATION_MIN_S: Final = 0.3
+"""
+A call may then take 50 ms, about as long as a flush of a busy disk does: below it leases are lost all day. What one
+store can do is found out at the start.
+"""
 
 ROUNDING: Final = 1e-9
 """A third that a user computed may differ from ours in its last digits."""
@@ -121,7 +125,7 @@ def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             problem = _duration_problem(value, values.get("beat_interval_s"))
         elif not 0 < value < math.inf:
             remedy = "use 1 or more" if isinstance(value, int) else "use more than 0"
-            problem = f"{name}={value} is not a finite number above 0; {remedy}"
+            problem = f"{name}={_shown(value)} is not a finite number above 0; {remedy}"
         if problem is not None:
             yield name, problem
 
@@ -146,11 +150,11 @@ def _duration_problem(duration_s: float, beat_s: float | None) -> str | None:
     """The beat interval is named too, given or not: it is what cannot work then."""
     if DURATION_MIN_S <= duration_s < math.inf:
         return None
+    remedy = f"use a finite number of seconds from {DURATION_MIN_S} on, for instance 10"
+    if not math.isfinite(duration_s):
+        return f"lease_duration_s={duration_s} is not a finite number; {remedy}"
     shown = _shown(duration_s * BEAT_SHARE if beat_s is None else beat_s)
-    return (
-        f"lease_duration_s={_shown(duration_s)} leaves no time for beat_interval_s={shown}; "
-        f"use a finite number of seconds from {DURATION_MIN_S} on, for instance 10"
-    )
+    return f"lease_duration_s={_shown(duration_s)} leaves no time for beat_interval_s={shown}; {remedy}"
 
 
 def _start_problem(start: str) -> str | None:
@@ -164,7 +168,7 @@ def _start_problem(start: str) -> str | None:
 def _shown(value: float) -> str:
     """A number as the user wrote it, or, where it follows from another, short."""
     text = repr(value)
-    return text if len(text) <= 9 else f"{value:.4g}"
+    return text if isinstance(value, int) else _without_exponent(text if len(text) <= 9 else f"{value:.4g}")
 
 
 def _rounded(value: float, to_whole: Callable[[float], int]) -> str:
@@ -173,4 +177,8 @@ def _rounded(value: float, to_whole: Callable[[float], int]) -> str:
         return str(value)
     digit = 10.0 ** (math.floor(math.log10(value)) - 2)
     # A quotient that is whole but for its last bits is meant to be whole.
-    return f"{to_whole(round(value / digit, 6)) * digit:.3g}"
+    return _without_exponent(f"{to_whole(round(value / digit, 6)) * digit:.3g}")
+
+
+def _without_exponent(text: str) -> str:
+    return format(Decimal(text), "f") if "e" in text else text

@@ -7,7 +7,9 @@ Knows no command line: it is given texts. A flag goes over the environment, and 
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
@@ -17,7 +19,7 @@ from processor_host import settings
 from processor_host.errors import SettingsError
 from processor_host.settings import HostSettings
 
-__all__ = ["environment_name", "flag_name", "read_settings", "setting_docs"]
+__all__ = ["environment_name", "flag_name", "read_settings", "setting_docs", "unknown_variables"]
 
 ENVIRONMENT_PREFIX: Final = "PROCESSOR_HOST_"
 
@@ -41,16 +43,17 @@ def read_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> HostS
         environ: Every environment variable; an empty one counts as not set.
 
     Raises:
-        SettingsError: a text is not what its setting holds (the line names the flag or the variable), or the settings
-            do not fit together. All problems of the first kind at once, else all of the second.
+        SettingsError: a text is not what its setting holds, or the settings do not fit together; the lines name the
+            flag or the variable of each that was given. All problems of the first kind at once, else all of the second.
     """
     values: dict[str, Any] = {}
+    names: dict[str, str] = {}
     problems: list[str] = []
     for name, read, expected in _readers():
         if name in flags:
-            text, origin = flags[name], f"{flag_name(name)} {flags[name]!r}"
+            text, origin, names[name] = flags[name], f"{flag_name(name)} {flags[name]!r}", flag_name(name)
         elif text := environ.get(environment_name(name), "").strip():
-            origin = f"environment variable {environment_name(name)}={text!r}"
+            origin, names[name] = f"environment variable {environment_name(name)}={text!r}", environment_name(name)
         else:
             continue
         try:
@@ -59,7 +62,22 @@ def read_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> HostS
             problems.append(f"{origin} is not {expected}")
     if problems:
         raise SettingsError("\n".join(problems))
-    return HostSettings(**values)
+    try:
+        return HostSettings(**values)
+    except SettingsError as error:
+        # What was not given keeps the setting's own name: there is no place to look for it.
+        said = re.sub(r"(?<![\w-])(\w+)(?==)", lambda found: names.get(found[1], found[1]), str(error))
+        raise SettingsError(said) from None
+
+
+def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the variables that look like a setting's and are none, each with the nearest that is one."""
+    known = [environment_name(field.name) for field in fields(HostSettings)]
+    return {
+        name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.8)), None)
+        for name in sorted(environ)
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known
+    }
 
 
 def setting_docs() -> dict[str, str]:
@@ -87,7 +105,8 @@ def _readers() -> Iterator[tuple[str, Callable[[str], str | int | float], str]]:
         if hint is bool:
             yield field.name, _read_bool, "true or false"
         elif hint in (int, int | None):
-            yield field.name, int, "a whole number, for instance 1"
+            example = 9400 if field.name == "metrics_port" else 1
+            yield field.name, int, f"a whole number, for instance {example}"
         elif hint in (float, float | None):
             yield field.name, float, "a number, for instance 2.5"
         else:

@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ from processor_host.errors import UserError
 from processor_host.events import HostReady
 from processor_host.logs import LEVELS, EventLog, configure
 from processor_host.settings import HostSettings, check_id, default_host_id
-from processor_host.settings_text import read_settings
+from processor_host.settings_text import read_settings, unknown_variables
 from processor_host.urls import open_source, open_store
 
 if TYPE_CHECKING:
@@ -67,11 +68,18 @@ def run(
     in the current folder first. Start the command several times to share the work. SIGTERM or Ctrl-C stops it in order.
     """
     configure(log_format, log_level)
-    check_id("group", group)
-    settings = read_settings(given_settings(flags), os.environ)
+    for name, nearest in unknown_variables(os.environ).items():
+        hint = "no setting has this name" if nearest is None else f"did you mean {nearest}?"
+        structlog.get_logger("processor_host").warning("variable.ignored", variable=name, hint=hint)
+    _, _, _, settings, found, shared = _all_of(
+        partial(check_id, "group", group),
+        partial(open_source, source),
+        partial(open_store, store, call_timeout_s=CANCEL_S),
+        partial(read_settings, given_settings(flags), os.environ),
+        partial(load_processor, processor),
+        partial(load_lifespan, lifespan) if lifespan is not None else lambda: None,
+    )
     host_id = settings.host_id or default_host_id()
-    found = load_processor(processor)
-    shared = None if lifespan is None else load_lifespan(lifespan)
     log = EventLog(group=group, host_id=host_id)
     was_ready = False
 
@@ -153,6 +161,25 @@ async def _run(host: ProcessorHost) -> int:
         if host.still_running:
             exit_now(STILL_RUNNING)
     return status
+
+
+def _all_of(*checks: Callable[[], Any]) -> list[Any]:
+    """
+    Return what each returns; none of them changes anything.
+
+    Raises:
+        UserError: with a line for each problem, so that who made three slips need not start three times.
+    """
+    results: list[Any] = []
+    problems: list[UserError] = []
+    for check in checks:
+        try:
+            results.append(check())
+        except UserError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0] if len(problems) == 1 else UserError("\n".join(str(each) for each in problems))
+    return results
 
 
 def _about() -> dict[str, Scalar]:

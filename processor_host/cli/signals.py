@@ -71,7 +71,8 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
     """
     Turn signals into calls of `host`, on the loop that runs now.
 
-    Plain handlers, not those of the loop: they are called also while something blocks it.
+    Plain handlers, not those of the loop: they are called also while something blocks it. Once a signal has come, more
+    are ignored from the end on: a double may come while the process ends, which must not change how it ended.
     """
     loop = asyncio.get_running_loop()
     signals = Signals()
@@ -82,6 +83,11 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
         )
         host.cancel()
 
+    def exit_later(number: int) -> None:
+        # Stays set to the end: also what runs after the loop may hang.
+        signal.signal(signal.SIGALRM, lambda *_: exit_now(128 + number))
+        signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
+
     def handle(number: int, frame: FrameType | None) -> None:
         match signals.take(number, time.monotonic()):
             case Asked.STOP:
@@ -89,9 +95,7 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
             case Asked.CANCEL:
                 # On the loop also for the sake of the log: a handler may come in the middle of another line.
                 loop.call_soon_threadsafe(cancel, number)
-                # Stays set to the end: also what runs after the loop may hang.
-                signal.signal(signal.SIGALRM, lambda *_: exit_now(128 + number))
-                signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
+                exit_later(number)
             case Asked.END:
                 exit_now(128 + number)
             case Asked.NOTHING:
@@ -101,8 +105,11 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
     try:
         yield signals
     finally:
+        if len(signals.received) == 1:
+            exit_later(signals.received[0])
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # Python itself puts the usual handlers back while it ends, but leaves this one.
+            signal.signal(number, signal.SIG_IGN if signals.received else handler)
 
 
 def exit_now(status: int) -> NoReturn:

@@ -197,18 +197,18 @@ def test_run_shows_the_whole_traceback_at_debug(folder: Path) -> None:
         (
             ["--host-id", "a:b"],
             2,
-            "host_id='a:b' is not an id; use 1 to 128 letters, digits, dots, underscores and hyphens",
+            "--host-id='a:b' is not an id; use 1 to 128 letters, digits, dots, underscores and hyphens",
         ),
         (["--lease-duration-s", "soon"], 2, "--lease-duration-s 'soon' is not a number, for instance 2.5"),
         (
             ["--lease-duration-s", "1", "--beat-interval-s", "2"],
             2,
-            "beat_interval_s=2.0 leaves no retry inside lease_duration_s=1.0; use 0.333 or less",
+            "--beat-interval-s=2.0 leaves no retry inside --lease-duration-s=1.0; use 0.333 or less",
         ),
         (
             ["--start", "now"],
             2,
-            "start='now' is not a start; use earliest, latest or a time such as 2026-01-31T06:00:00Z",
+            "--start='now' is not a start; use earliest, latest or a time such as 2026-01-31T06:00:00Z",
         ),
         (
             ["--source", "s.db"],
@@ -261,6 +261,35 @@ def test_run_names_all_settings_that_are_wrong(folder: Path) -> None:
     )
 
 
+def test_run_names_the_slips_of_all_options_at_once(folder: Path) -> None:
+    """Who made four need not start four times."""
+    options = ["--group", "or ders", "--store", "leases.db", "--capacity", "0"]
+
+    assert refusal(run(*options, processor="delays:Delay")) == (
+        2,
+        [
+            "group='or ders' is not an id; use 1 to 128 letters, digits, dots, underscores and hyphens",
+            "'leases.db' names no store; did you mean 'sqlite:leases.db'?",
+            "--capacity=0.0 is not a finite number above 0; use more than 0",
+            "module 'delays' has no 'Delay'; did you mean delays:Delays?",
+        ],
+    )
+    assert not (folder / "leases.db").exists()
+
+
+def test_run_warns_of_a_variable_that_is_no_setting(folder: Path) -> None:
+    """It is most often a slip in the name of one, whose default would stay in force without a word."""
+    result = run("--log-format", "json", "--group", "or ders", env={"PROCESSOR_HOST_LEASE_DURATION": "3"})
+
+    warning = json.loads(result.stderr.splitlines()[0])
+    assert {name: warning[name] for name in ("level", "event", "variable", "hint")} == {
+        "level": "warning",
+        "event": "variable.ignored",
+        "variable": "PROCESSOR_HOST_LEASE_DURATION",
+        "hint": "did you mean PROCESSOR_HOST_LEASE_DURATION_S?",
+    }
+
+
 def test_run_takes_a_flag_over_the_environment_over_the_default(folder: Path) -> None:
     """Each is seen in what the checks say of it."""
     beat = ["--beat-interval-s", "30"]
@@ -271,8 +300,12 @@ def test_run_takes_a_flag_over_the_environment_over_the_default(folder: Path) ->
     ]
 
     assert said == [
-        (2, [f"beat_interval_s=30.0 leaves no retry inside lease_duration_s={duration}; use {remedy} or less"])
-        for duration, remedy in (("10.0", "3.33"), ("60.0", "20"), ("30.0", "10"))
+        (2, [f"--beat-interval-s=30.0 leaves no retry inside {duration}; use {remedy} or less"])
+        for duration, remedy in (
+            ("lease_duration_s=10.0", "3.33"),
+            ("PROCESSOR_HOST_LEASE_DURATION_S=60.0", "20"),
+            ("--lease-duration-s=30.0", "10"),
+        )
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from processor_host.errors import SettingsError
 from processor_host.settings import HostSettings, Timings, check_id, default_host_id
-from processor_host.settings_text import environment_name, flag_name, read_settings, setting_docs
+from processor_host.settings_text import environment_name, flag_name, read_settings, setting_docs, unknown_variables
 
 __all__: list[str] = []
 
@@ -71,15 +71,29 @@ def test_timings_are_those_that_were_given() -> None:
         (
             {"lease_duration_s": 0},
             [
-                "lease_duration_s=0 leaves no time for beat_interval_s=0.0; use a finite number of seconds from 0.001 "
+                "lease_duration_s=0 leaves no time for beat_interval_s=0.0; use a finite number of seconds from 0.3 "
                 "on, for instance 10",
+            ],
+        ),
+        (
+            {"lease_duration_s": 0.00001},
+            [
+                "lease_duration_s=0.00001 leaves no time for beat_interval_s=0.000003333; use a finite number of "
+                "seconds from 0.3 on, for instance 10",
+            ],
+        ),
+        (
+            {"lease_duration_s": 0.29, "beat_interval_s": 0.05},
+            [
+                "lease_duration_s=0.29 leaves no time for beat_interval_s=0.05; use a finite number of seconds from "
+                "0.3 on, for instance 10",
             ],
         ),
         (
             {"lease_duration_s": -5},
             [
                 "lease_duration_s=-5 leaves no time for beat_interval_s=-1.667; use a finite number of seconds from "
-                "0.001 on, for instance 10",
+                "0.3 on, for instance 10",
             ],
         ),
     ],
@@ -139,6 +153,16 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
             {"start": "yesterday"},
             "start='yesterday' is not a start; use earliest, latest or a time such as 2026-01-31T06:00:00Z",
         ),
+        (
+            {"lease_duration_s": float("inf")},
+            "lease_duration_s=inf is not a finite number; use a finite number of seconds from 0.3 on, for instance 10",
+        ),
+        (
+            {"lease_duration_s": 50000.0, "handoff_s": 12345.6789, "drain_timeout_s": 9000.0},
+            "handoff_s=12350 ends a hand-off before the lease itself would end, which is lease_duration_s=50000.0; "
+            "use 50000 or more",
+        ),
+        ({"capacity": -1e-7}, "capacity=-0.0000001 is not a finite number above 0; use more than 0"),
         ({"lease_duration_s": "10"}, "lease_duration_s='10' is not a number"),
         ({"lease_duration_s": None}, "lease_duration_s=None is not a number"),
         ({"max_leases": True}, "max_leases=True is not a whole number"),
@@ -265,6 +289,44 @@ def test_read_settings_names_the_flag_and_the_variable_that_do_not_parse() -> No
         "--lease-duration-s '3s' is not a number, for instance 2.5",
         "environment variable PROCESSOR_HOST_MAX_LEASES='1.5' is not a whole number, for instance 1",
     ]
+
+
+def test_read_settings_names_the_flag_and_the_variable_of_values_that_do_not_fit() -> None:
+    """The user must find the place where the value stands; a default has none."""
+    with pytest.raises(SettingsError) as caught:
+        read_settings(
+            {"beat_interval_s": "5", "metrics_port": "70000"},
+            {"PROCESSOR_HOST_CAPACITY": "-1", "PROCESSOR_HOST_CALL_TIMEOUT_S": "2"},
+        )
+
+    assert str(caught.value).splitlines() == [
+        "PROCESSOR_HOST_CAPACITY=-1.0 is not a finite number above 0; use more than 0",
+        "--metrics-port=70000 is not a port; use 1 to 65535, or 0 to let the system pick one",
+        "--beat-interval-s=5.0 leaves no retry inside lease_duration_s=10.0; use 3.33 or less",
+        "PROCESSOR_HOST_CALL_TIMEOUT_S=2.0 lets one beat that hangs use up too much of lease_duration_s=10.0; "
+        "use 1.66 or less",
+    ]
+
+
+def test_read_settings_gives_a_port_as_the_example_of_a_port() -> None:
+    """1 is a whole number, and no port that anybody may use."""
+    with pytest.raises(SettingsError, match=r"^--metrics-port 'http' is not a whole number, for instance 9400$"):
+        read_settings({"metrics_port": "http"}, {})
+
+
+def test_unknown_variables_come_with_the_nearest_setting() -> None:
+    """A slip in a variable would leave the default in force without a word."""
+    environ = {
+        "PROCESSOR_HOST_LEASE_DURATION": "3",
+        "PROCESSOR_HOST_LEASE_DURATION_S": "3",
+        "PROCESSOR_HOST_COLOUR": "red",
+        "PROCESSOR": "x",
+    }
+
+    assert unknown_variables(environ) == {
+        "PROCESSOR_HOST_COLOUR": None,
+        "PROCESSOR_HOST_LEASE_DURATION": "PROCESSOR_HOST_LEASE_DURATION_S",
+    }
 
 
 def test_setting_docs_say_meaning_for_every_field() -> None:
