@@ -34,7 +34,7 @@ class Background:
         tasks = await self._stack.enter_async_context(anyio.create_task_group())
         try:
             await tasks.start(run, name=name)
-        except BaseException:
+        except BaseException:  # Whatever it was, the group is left before it goes on.
             await self.end(*sys.exc_info())
             raise
 

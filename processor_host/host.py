@@ -177,6 +177,7 @@ class ProcessorHost:
         return 0
 
     async def _run(self, task_status: TaskStatus[None]) -> int:
+        still_running: tuple[str, ...] = ()
         async with AsyncExitStack() as stack:
             stack.callback(self._metrics.close)
             discovery, resources = await self._start(stack)

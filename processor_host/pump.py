@@ -38,7 +38,7 @@ from processor_host.events import (
 from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext
 from processor_host.pump_parts import PumpParts
 from processor_host.reading import ReadAhead
-from processor_host.user_code import UserFailed, call_user
+from processor_host.user_code import UserFailed, call_user, text_of
 
 __all__ = ["PartitionPump"]
 
@@ -230,7 +230,7 @@ class PartitionPump:
             partition=self.lease.partition,
             token=self.lease.token,
             stage=failed.stage,
-            error=f"{type(failed.error).__name__}: {failed.error}",
+            error=text_of(failed.error),
             traceback="".join(traceback.format_exception(failed.error)),
             attempt=self._failures,
             pause_s=pause_s,

@@ -6,6 +6,7 @@ Knows no pump. Whatever user code does, its partition alone is concerned.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ import anyio.lowlevel
 from partitions.errors import LeaseLost
 from partitions.leases import Lease
 
-__all__ = ["UserFailed", "call_user"]
+__all__ = ["UserFailed", "call_user", "text_of"]
 
 
 class UserFailed(Exception):
@@ -29,9 +30,17 @@ class UserFailed(Exception):
     """
 
     def __init__(self, stage: str, error: BaseException) -> None:
-        super().__init__(f"{stage}: {type(error).__name__}: {error}")
+        super().__init__(f"{stage}: {text_of(error)}")
         self.stage = stage
         self.error = error
+
+
+def text_of(error: BaseException) -> str:
+    """Return the type and the text of what user code raised, whose `__str__` may raise too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # Containment: to tell of a failure must not be another one.
+        return type(error).__name__
 
 
 async def call_user(lease: Lease, stage: str, call: Callable[[], Awaitable[None]]) -> None:
@@ -42,24 +51,54 @@ async def call_user(lease: Lease, stage: str, call: Callable[[], Awaitable[None]
         UserFailed: it raised.
         LeaseLost: it noticed that `lease` has ended.
     """
+    before = _cancellations()
     try:
         awaitable = call()
         if not inspect.isawaitable(awaitable):
             raise TypeError(f"{stage} is not async; write `async def {stage}`")
         await awaitable
+        await _absorb(before)
     except LeaseLost as error:
         if lease.is_held():
             # Of some other lease, which is the user's business.
             raise UserFailed(stage, error) from error
         raise
-    except (Exception, SystemExit) as error:  # Containment: trouble of one partition stays there, a `sys.exit` too.
-        raise UserFailed(stage, error) from error
     except anyio.get_cancelled_exc_class() as error:
         if anyio.current_effective_deadline() == -math.inf:
             # It may be one of the user's own that came on top. That one no cancel scope would catch, and the pump would
             # be over without a release, so the cancellation itself is raised.
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise
-        # Nobody cancelled this task: user code awaited something of its own that was. Passing it on would end the
-        # pump without a word and keep the lease without a processor.
+        # Nobody cancelled this task: user code did so itself, or awaited something of its own that was. Passing it on
+        # would end the pump without a word and keep the lease without a processor.
+        await _absorb(before)
         raise UserFailed(stage, error) from error
+    except (KeyboardInterrupt, GeneratorExit):
+        # Not the partition's: the whole process, or this very coroutine, is to end.
+        raise
+    except BaseException as error:  # Containment: trouble of one partition stays there, a `sys.exit` too.
+        await _absorb(before)
+        raise UserFailed(stage, error) from error
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+async def _absorb(before: int) -> None:
+    """
+    Take back what user code has asked of this task with `Task.cancel`, delivered or not.
+
+    Left over, it would hit the next await of the pump, and no cancel scope would end its own cancellation any more.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling() <= before or anyio.current_effective_deadline() == -math.inf:
+        return
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        if anyio.current_effective_deadline() == -math.inf:
+            raise
+    while task.cancelling() > before:
+        task.uncancel()

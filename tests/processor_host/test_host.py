@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -37,8 +39,6 @@ from processor_host.events import (
 from tests.world.clocks import PlaceClock
 from tests.world.diary import passes
 from tests.world.loop import run_virtual, running_loop
-
-STARTED_S = 1.0  # By then a processor that was to start has started.
 
 
 class Parts:
@@ -388,29 +388,76 @@ def test_adopting_a_stream_and_keeping_a_start_are_told() -> None:
     virtually(scenario)
 
 
-@pytest.mark.parametrize("wrong", ["exits", "is not async"])
-def test_processor_that_exits_or_is_not_async_is_a_failure_of_its_partition(wrong: str) -> None:
-    """`sys.exit()` in one partition must not end its neighbours, and a forgotten `async` must be named."""
+class Odd(BaseException):
+    """Derived from what hardly anybody catches, and without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def cancels_itself(batch: Batch) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await anyio.lowlevel.checkpoint()
+
+
+async def cancels_itself_and_returns(batch: Batch) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+async def exits(batch: Batch) -> None:
+    raise SystemExit(3)
+
+
+async def raises_odd(batch: Batch) -> None:
+    raise Odd
+
+
+def is_not_async(batch: Batch) -> None:
+    return
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (exits, "SystemExit: 3"),
+        (raises_odd, "Odd"),
+        (cancels_itself, "CancelledError: "),
+        (is_not_async, "TypeError: process is not async; write `async def process`"),
+    ],
+)
+def test_odd_processor_is_a_failure_of_its_partition_alone(wrong: Any, error: str) -> None:
+    """Whatever user code raises in one partition must not end its neighbours, nor the host, nor its stop."""
 
     async def scenario() -> None:
         parts = Parts()
 
         class Wrong(PartitionProcessor):
-            async def process(self, batch: Batch) -> None:
-                raise SystemExit(3)
+            def process(self, batch: Batch) -> Any:
+                return wrong(batch) if batch.partition == "p0" else parts.handle(batch)
 
-        class Sync(PartitionProcessor):
-            def process(self, batch: Batch) -> None:  # type: ignore[override]
-                return
-
-        async with parts.host(processor=Wrong if wrong == "exits" else Sync) as host:
+        async with parts.host(processor=Wrong) as host:
             await until(lambda: sum(isinstance(event, ProcessorFailed) for event in parts.events) >= 3)
             assert host.session is not None
-            assert len(host.session.held) == 2
-        failures = [event.error for event in parts.events if isinstance(event, ProcessorFailed)]
-        assert failures[0] == (
-            "SystemExit: 3" if wrong == "exits" else "TypeError: process is not async; write `async def process`"
-        )
+            assert set(host.session.held) == {"p0", "p1"}
+        assert {event.error for event in parts.events if isinstance(event, ProcessorFailed)} == {error}
+        assert parts.handled == [("p1", "1"), ("p1", "2"), ("p1", "3")]
+        assert parts.owners() == {None}
+
+    virtually(scenario)
+
+
+def test_cancellation_that_a_processor_leaves_behind_hits_nobody() -> None:
+    """Asked for and not delivered, it would end the pump at its next await, and the stop with it."""
+
+    async def scenario() -> None:
+        parts = Parts()
+        async with parts.host(processor=cancels_itself_and_returns):
+            await until(lambda: {lease.position for lease in parts.store.leases_now("g")} == {"3"})
+        assert parts.owners() == {None}
 
     virtually(scenario)
 
@@ -427,7 +474,7 @@ def test_batch_that_is_cut_at_a_stop_is_told() -> None:
         settings = HostSettings(host_id="a", lease_duration_s=6, drain_timeout_s=3)
         async with parts.host(processor=handle, settings=settings):
             await until(lambda: any(isinstance(event, LeaseAcquired) for event in parts.events))
-            await anyio.sleep(STARTED_S)
+            await passes(1.0)
         assert [event for event in parts.events if isinstance(event, BatchCut)] == [
             BatchCut(partition="p0", token=1, records=3)
         ]
