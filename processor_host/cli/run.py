@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +26,7 @@ from partitions.errors import PartitionsError
 from partitions.events import Event
 from processor_host.cli.flags import given_settings, settings_flags
 from processor_host.cli.loading import load_lifespan, load_processor
-from processor_host.cli.signals import CANCEL_S, exit_now, signals_to
+from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_to
 from processor_host.errors import UserError
 from processor_host.events import HostReady
 from processor_host.logs import LEVELS, EventLog, configure
@@ -102,9 +104,7 @@ def run(
             about=_about(),
         )
 
-    try:
-        return anyio.run(_prepare_and_run, source, store, settings, make_host)
-    except Exception as error:  # Containment: the end of the process; what a user can mend goes on to be one line.
+    def failed(error: Exception) -> int:
         sole = _sole(error)
         if isinstance(sole, UserError) or (isinstance(sole, PartitionsError) and not was_ready):
             raise sole from None
@@ -117,6 +117,31 @@ def run(
             "host.failed", group=group, host_id=host_id, error=str(sole), exc_info=shown, hint=hint
         )
         return OWN_FAILURE
+
+    async def main() -> int:
+        try:
+            status = await _prepare_and_run(source, store, settings, make_host)
+        except Exception as error:  # Containment: the end of the process; what a user can mend goes on to be one line.
+            status = failed(error)
+        # The loop waits for the threads of its executor as it closes, and user code may keep one busy for ever.
+        exit_later(status)
+        return status
+
+    threads = frozenset(threading.enumerate())
+    status = anyio.run(main)
+    exit_later(None)
+    _leave_threads(threads, status)
+    return status
+
+
+def _leave_threads(before: frozenset[threading.Thread], status: int) -> None:
+    """Wait a moment for the threads that user code has started since; the interpreter would wait for ever."""
+    until_s = time.monotonic() + CANCEL_S
+    for thread in threading.enumerate():
+        if thread not in before and not thread.daemon:
+            thread.join(max(0.0, until_s - time.monotonic()))
+            if thread.is_alive():
+                exit_now(status)
 
 
 async def _prepare_and_run(

@@ -23,7 +23,7 @@ import structlog
 if TYPE_CHECKING:
     from processor_host.host import ProcessorHost
 
-__all__ = ["CANCEL_S", "Asked", "Signals", "exit_now", "signals_to"]
+__all__ = ["CANCEL_S", "Asked", "Signals", "exit_later", "exit_now", "signals_to"]
 
 CANCEL_S: Final = 5.0
 """How long a cancelled host may take: code that blocks the loop, or swallows its cancellation, is not waited for."""
@@ -83,11 +83,6 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
         )
         host.cancel()
 
-    def exit_later(number: int) -> None:
-        # Stays set to the end: also what runs after the loop may hang.
-        signal.signal(signal.SIGALRM, lambda *_: exit_now(128 + number))
-        signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
-
     def handle(number: int, frame: FrameType | None) -> None:
         match signals.take(number, time.monotonic()):
             case Asked.STOP:
@@ -95,7 +90,7 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
             case Asked.CANCEL:
                 # On the loop also for the sake of the log: a handler may come in the middle of another line.
                 loop.call_soon_threadsafe(cancel, number)
-                exit_later(number)
+                exit_later(128 + number)
             case Asked.END:
                 exit_now(128 + number)
             case Asked.NOTHING:
@@ -106,10 +101,19 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
         yield signals
     finally:
         if len(signals.received) == 1:
-            exit_later(signals.received[0])
+            exit_later(128 + signals.received[0])
         for number, handler in before.items():
             # Python itself puts the usual handlers back while it ends, but leaves this one.
             signal.signal(number, signal.SIG_IGN if signals.received else handler)
+
+
+def exit_later(status: int | None) -> None:
+    """End the process with `status` in `CANCEL_S`, whatever hangs then; None takes that back."""
+    if status is None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return
+    signal.signal(signal.SIGALRM, lambda *_: exit_now(status))
+    signal.setitimer(signal.ITIMER_REAL, CANCEL_S)
 
 
 def exit_now(status: int) -> NoReturn:

@@ -44,6 +44,16 @@ async def stuck(batch: Batch) -> None:
         except BaseException:
             pass
 
+async def busy_executor(batch: Batch) -> None:
+    import asyncio
+    asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
+    print("reached", flush=True)
+
+async def busy_thread(batch: Batch) -> None:
+    import threading
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    print("reached", flush=True)
+
 async def blocking(batch: Batch) -> None:
     print("reached", flush=True)
     time.sleep(3600)
@@ -204,3 +214,23 @@ def test_run_is_loaded_only_when_it_is_called() -> None:
     )
 
     assert loaded.stdout == "['processor_host.cli.errors']\n"
+
+
+@pytest.mark.parametrize("processor", ["slow:busy_executor", "slow:busy_thread"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_run_is_not_kept_by_a_thread_that_user_code_has_started(
+    processor: str, fails: bool, folder: Path, started: list[Process]
+) -> None:
+    """A process that holds nothing and does not end is started anew by no supervisor."""
+    put(folder)
+    started.append(host := Process(folder, processor))
+    host.wait_for("reached")
+    if fails:
+        for file in folder.glob("leases.db*"):
+            file.unlink()
+    else:
+        host.process.send_signal(signal.SIGTERM)
+
+    # The lease duration, where it fails; then twice what the end waits for: the loop's threads, and the others.
+    assert host.process.wait(25) == (1 if fails else 0)
+    assert host.events()[-1] == ("host.failed" if fails else "host.stopped")
