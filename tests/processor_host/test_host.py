@@ -469,7 +469,7 @@ def test_batch_that_is_cut_at_a_stop_is_told() -> None:
         parts = Parts(partitions=1)
 
         async def handle(batch: Batch) -> None:
-            await anyio.sleep(600)
+            await passes(600.0)
 
         settings = HostSettings(host_id="a", lease_duration_s=6, drain_timeout_s=3)
         async with parts.host(processor=handle, settings=settings):
