@@ -189,6 +189,32 @@ async def test_fourth_host_joins_three_with_sixty_partitions_and_three_asks_are_
     demand("fewest moves", len(moves) == 15, f"{len(moves)} moves, expected 15")
 
 
+@schedule(partitions=160)
+async def test_host_joins_one_that_may_be_asked_for_less_than_it_has_to_give(stage: Stage) -> None:
+    """No more than 64 asks may stand in one session's item; the others are written as room is made."""
+    world = stage.world
+    stage.host("a")
+    await world.until(lambda: world.shares() == [160], within_s=10 * B)
+    await world.wait(2 * D)
+    stage.host("b")
+    joined_s = world.now_s
+    await demand_in_time(world, "even shares", lambda: world.shares() == [80, 80], within_s=10 * B)
+    moves = [write for write in world.network.applied(Acquire) if write.at_s > joined_s]
+    demand("fewest moves", len(moves) == 80, f"{len(moves)} moves, expected 80")
+
+
+@schedule(partitions=4, cases={"lost": {"what": "lose_answer"}, "a fault": {"what": "fail_after"}})
+async def test_answer_of_an_ask_is_lost(stage: Stage, what: str) -> None:
+    """It stands, and is found standing: the asker waits for it as if it had been answered."""
+    world = stage.world
+    world.put(100)
+    stage.host("a")
+    await world.until(lambda: world.shares() == [4], within_s=D)
+    stage.disturb(of("b", "Ask"), times=1, **{what: True})
+    stage.host("b")
+    await demand_in_time(world, "even shares", lambda: world.shares() == [2, 2], within_s=10 * B)
+
+
 @schedule(partitions=9)
 async def test_host_has_fewer_leases_than_its_share(stage: Stage) -> None:
     """What it may not take is the others', and nobody thinks of it as missing something."""

@@ -104,6 +104,28 @@ async def test_acquire_that_was_given_up_is_released_by_a_late_call(stage: Stage
     assert world.leases()["p0"].owner == "a:1"
 
 
+@schedule(partitions=1)
+async def test_acquire_by_force_is_applied_long_after_it_was_given_up(stage: Stage) -> None:
+    """The owner has acquired again since: its new term was asked for by nobody, and must not be taken."""
+    world = stage.world
+    stage.make_leases()
+    world.put(400)
+    a = await stage.puppet("a", handoff_s=D, record_s=0.2, stubborn=True, batch_records_max=1000)
+    b = await stage.puppet("b")
+    await a.take("p0")
+    assert await b.ask("p0") == 1
+    stage.disturb(of("a", "Release"), lose_request=True, times=3)
+    stage.disturb(of("b", "Acquire"), before_s=4.0, times=1)
+    await world.until(lambda: not a.session.is_busy("p0"), within_s=2 * D)
+    await world.until(lambda: b.session.is_busy("p0"), within_s=2 * D, every_s=0.01)
+    assert await a.take("p0", reason="resolved") is not None
+    await world.wait(D)
+
+    late = [write for write in world.network.history if isinstance(write.verb, Acquire) and write.place == "b"]
+    assert [write.at_s - write.sent_s > 1.0 for write in late] == [True]
+    assert world.leases()["p0"].owner == "a:1"
+
+
 @schedule(partitions=2)
 async def test_register_is_applied_long_after_it_was_given_up(stage: Stage) -> None:
     """It makes an item that nobody beats for: the others fence it after its duration, and it owns nothing."""

@@ -60,6 +60,28 @@ async def test_host_wakes_in_the_middle_of_a_batch(stage: Stage, sleeps_s: float
 
 
 @schedule(partitions=2)
+async def test_record_is_in_hand_when_its_session_ends(stage: Stage) -> None:
+    """What takes longer than the lease lasts is cancelled; the next owner begins it anew, alone."""
+    world = stage.world
+
+    async def on_record(handled: Handled) -> None:
+        if handled.place == "a" and is_slow:
+            await world.wait(40.0)
+
+    is_slow = True
+    world.on_record = on_record
+    for name in "ab":
+        stage.host(name)
+    await world.until(lambda: world.shares() == [1, 1], within_s=3 * D)
+    await world.wait(D)
+    world.put(20)
+    await world.until(lambda: bool([entry for entry in world.handled() if entry.place == "a"]), within_s=D)
+    is_slow = False
+    world.network.cut_off.add("a")
+    await world.wait(3 * D)
+
+
+@schedule(partitions=2)
 async def test_host_wakes_whose_clock_stood_still_and_cannot_beat(stage: Stage) -> None:
     """It goes on in good faith; the next read of the leases shows what became of them, and ends what it held."""
     world = stage.world

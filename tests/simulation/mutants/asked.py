@@ -46,6 +46,14 @@ ASKED = (
         likely=("test_beat_whose_answer_is_late",),
     ),
     Mutation(
+        name="date the hand-off deadline anew with every beat that shows the ask",
+        rule="10",
+        file=TABLE,
+        old="        new = tuple(key for key in asks if key not in self._deadlines)\n",
+        new="        new = tuple(asks)\n",
+        likely=("test_owner_ignores",),
+    ),
+    Mutation(
         name="ignore an ask by nobody",
         rule="10",
         file=BEATS,

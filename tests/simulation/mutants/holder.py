@@ -118,6 +118,22 @@ HOLDER = (
         likely=("test_acquire_is_answered_when",),
     ),
     Mutation(
+        name="let a record go on when its lease has ended",
+        rule="6",
+        file="processor_host/pump.py",
+        old="        await self.lease.ended.wait()\n        scope.cancel()\n",
+        new="        await anyio.sleep_forever()\n",
+        likely=("test_record_is_in_hand",),
+    ),
+    Mutation(
+        name="watch for no moment at which a term ends",
+        rule="6",
+        file=SESSIONS,
+        old="            await wait_until(self._clock, self._held.end_overdue(), self._beats.moved)\n",
+        new='            await wait_until(self._clock, float("inf"), self._beats.moved)\n',
+        likely=("test_owner_ignores",),
+    ),
+    Mutation(
         name="release before ending",
         rule="6",
         file=LEASES,
@@ -173,6 +189,14 @@ HOLDER = (
         old="    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:\n",
         new="    if lease is None or not _is_owner(lease, verb):\n",
         likely=("test_checkpoint_arrives_again",),
+    ),
+    Mutation(
+        name="release whatever term goes on",
+        rule="8",
+        file=RULES,
+        old="    return lease.owner == verb.owner and lease.token == verb.token\n",
+        new="    return lease.owner == verb.owner\n",
+        likely=("test_release_is_applied_long", "test_acquire_that_was_given_up"),
     ),
     Mutation(
         name="adopt instead of acquiring again",

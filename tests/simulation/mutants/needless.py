@@ -44,4 +44,15 @@ NEEDLESS = (
             "lease that was released goes back to its last host first."
         ),
     ),
+    Mutation(
+        name="acquire on the token alone",
+        rule="section 4",
+        file="partitions/rules.py",
+        old="        or lease.owner != verb.seen_owner\n        or lease.token != verb.seen_token\n",
+        new="        or lease.token != verb.seen_token\n",
+        needless=(
+            "A token names its owner: under one token a lease goes from that owner to nobody and never to another. "
+            "Where the seen owner has released it meanwhile, the acquire is right, and is not refused."
+        ),
+    ),
 )

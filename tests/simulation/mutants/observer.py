@@ -122,6 +122,14 @@ OBSERVER = (
         likely=("test_owner_is_set",),
     ),
     Mutation(
+        name="acquire on the owner alone",
+        rule="14",
+        file=RULES,
+        old="        or lease.token != verb.seen_token\n        or lease.finished\n",
+        new="        or lease.finished\n",
+        likely=("test_acquire_by_force",),
+    ),
+    Mutation(
         name="force whatever term goes on by then",
         rule="14",
         file=ASKER,
