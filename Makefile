@@ -48,7 +48,10 @@ lint: $(STAMP) ## Run ruff and mypy --strict.
 
 test: lint ## Run all checks and tests but the long ones with real processes; under 5 minutes.
 	@echo "== tests in virtual time"
-	@$(RUN) -m pytest -q -n 2 -m 'not processes and not whole_year and not bench'
+	@$(RUN) -m pytest -q -n 2 -m 'not processes and not whole_year and not bench' \
+		--ignore tests/simulation/test_simulation.py
+	@echo "== simulation: old failures, fresh seeds, runs that repeat"
+	@$(RUN) -m pytest -q -s tests/simulation/test_simulation.py
 	@echo "== essential tests with real processes"
 	@$(RUN) -m pytest -q -m 'processes and essential and not whole_year and not bench'
 

@@ -33,7 +33,7 @@ LOOK_S: Final = 0.5
 START_S: Final = 15.0
 """What a host may take to start or to give up, beside a duration: its first calls may wait 10 s each."""
 RECORD_S: Final = 0.1
-"""What each record that is still to be handled may take on top."""
+"""What each record that is still to be handled may take on top, beside a read and a write for it alone."""
 LEAVE_S: Final = 5.0
 """What the last calls of a host that leaves may take, beside its drain and one and a half durations."""
 HANDLE_S: Final = 60.0
@@ -84,7 +84,12 @@ class Calm:
         await anyio.sleep(settled_s)
         self._ask_for_one_processor_each(plannable)
         backlog = sum(at_s == math.inf for done_s in Facts(self._world).done_s.values() for at_s in done_s)
-        handled_s = settled_s + HANDLE_S + 2.2 * self._drawn.discovery_interval_s + RECORD_S * backlog
+        handled_s = (
+            settled_s
+            + HANDLE_S
+            + 2.2 * self._drawn.discovery_interval_s
+            + backlog * (RECORD_S + 2 * self._drawn.latency_s)
+        )
         leave_s = max(guest.drawn.drain_timeout_s for guest in self._guests.guests.values()) + LEAVE_S
         leave_s += 1.5 * self._drawn.duration_s
         waited_s = await self._until(
@@ -120,7 +125,7 @@ class Calm:
 
     async def _stop(self) -> None:
         """Stop all at once; nobody is there to take anything."""
-        places = set(self._guests.guests)
+        places = list(self._guests.guests)
         for place in places:
             self._guests.stop(place)
         stop_s = max(guest.drawn.drain_timeout_s for guest in self._guests.guests.values()) + self._drawn.duration_s
@@ -139,8 +144,11 @@ class Calm:
     def _ask_for_one_processor_each(self, partitions: set[str]) -> None:
         running = self._world.running()
         owners = self._world.owners()
+        done_s = Facts(self._world).done_s
+        # One that was read to its end has no processor while that is being stored.
+        ending = {i.partition for i in self._world.source.list_now() if i.closed and done_s[i.partition][-1] < math.inf}
         for lease in self._plannable():
-            if lease.partition in partitions:
+            if lease.partition in partitions - ending:
                 found = running.get(lease.partition, [])
                 if len(found) != 1 or owners[lease.partition] is None:
                     raise Broken("one running processor each", f"{found} for {lease}; {self._state()}")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from typing import Final
 
 from tests.simulation import rare
+from tests.simulation.directed.schedules import load_all
 from tests.simulation.play import Outcome, play
 
-__all__ = ["BASE", "Summary", "fresh_base", "play_many", "pool"]
+__all__ = ["BASE", "Summary", "directed", "fresh_base", "play_many", "pool"]
 
 BASE: Final = "SIMULATION_BASE"
 """The environment variable that names the first of the fresh seeds, to repeat a run of them."""
@@ -36,17 +37,25 @@ class Summary:
     failed: dict[int, Outcome] = field(default_factory=dict)
     """By seed."""
     rare: Counter[str] = field(default_factory=Counter)
+    """How often each rare event happened."""
+    met: Counter[str] = field(default_factory=Counter)
+    """In how many schedules."""
     virtual_s: float = 0.0
     cpu_s: float = 0.0
 
     def add(self, outcome: Outcome) -> None:
         """Take in one more."""
         self.seeds += 1
-        self.rare.update(outcome.rare)
+        self.add_rare(outcome.rare)
         self.virtual_s += outcome.virtual_s
         self.cpu_s += outcome.cpu_s
         if outcome.failures:
             self.failed[outcome.seed] = outcome
+
+    def add_rare(self, counts: Mapping[str, int]) -> None:
+        """Take in what happened in a schedule, drawn or directed."""
+        self.rare.update(counts)
+        self.met.update({name: int(number > 0) for name, number in counts.items()})
 
     def by_checker(self) -> dict[str, list[int]]:
         """Return the seeds that each checker found."""
@@ -65,7 +74,7 @@ class Summary:
         for name, seeds in self.by_checker().items():
             shown = " ".join(map(str, seeds[:SHOWN_MAX]))
             lines.append(f"  {name}: {len(seeds)} ({shown}{' …' if len(seeds) > SHOWN_MAX else ''})")
-        return "\n".join([*lines, rare.table(self.rare)])
+        return "\n".join([*lines, rare.table(self.rare, self.met)])
 
 
 def fresh_base() -> int:
@@ -79,6 +88,12 @@ def pool(processes: int | None = None) -> Pool:
     context = get_context("forkserver")
     context.set_forkserver_preload(["tests.simulation.play"])
     return context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS)
+
+
+def directed() -> list[dict[str, int]]:
+    """Play every directed schedule, side by side, and return how often each rare event happened in each."""
+    with pool() as processes:
+        return processes.map(_rare_of_schedule, load_all())
 
 
 def play_many(
@@ -104,3 +119,8 @@ def play_many(
             summary.add(outcome)
             on_outcome(outcome)
     return summary
+
+
+def _rare_of_schedule(name: str) -> dict[str, int]:
+    verdict = load_all()[name].play()
+    return rare.count(verdict.world, verdict.seen)

@@ -19,7 +19,7 @@ TROUBLES: Final = MappingProxyType(
     {
         "kill": 2.0,
         "freeze": 3.0,
-        "suspend": 1.0,
+        "suspend": 2.0,
         "cut requests": 2.0,
         "cut answers": 2.0,
         "stop": 1.5,
@@ -123,7 +123,7 @@ class Parameters:
             throttled=_share(random, 0.2, seldom=True),
             stale=_share(random, 0.5),
             paged=_share(random, 0.5),
-            focus=tuple(random.sample(FOCUS, random.randint(0, 3))),
+            focus=tuple(random.sample(FOCUS, random.randint(0, 4))),
             focus_loss=round(random.uniform(0.1, 0.5), 3),
             focus_slow=round(random.uniform(0.1, 0.5), 3),
             source_loss=_share(random, 0.2),

@@ -86,6 +86,7 @@ class _Run:
             late_s = world.now_s if drawn.late_at_heal == "lost" else storm.last_late_s
             self.failures += await Calm(world, troubles, drawn, max(late_s, troubles.stuck_until_s)).run()
             tasks.cancel_scope.cancel()
+        troubles.look_after()
         self.failures += judge_exits(world, troubles.exits)
 
     def drawn(self) -> str:

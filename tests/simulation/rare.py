@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from partitions.events import Asked, BeatFailed, EndReason, LeaseAcquired, SessionBegan, SessionEnded
+from partitions.events import Asked, EndReason, LeaseAcquired, SessionBegan, SessionEnded
 from partitions.verbs import Acquire, Applied, Ask, Beat, Complete, Create, Fence, Register, Release, SaveCheckpoint
 from processor_host.events import ProcessorFailed
 from tests.simulation.facts import Facts, Term
@@ -30,14 +30,17 @@ SEEN: Final = ("look at the sessions that was stale", "page older than one's own
 def count(world: World, seen: Mapping[str, int]) -> dict[str, int]:
     """Return how often each rare event happened in a world; `seen` are those that only the storm knows."""
     facts = Facts(world)
-    return {name: sum(1 for _ in rare(facts)) for name, rare in RARE.items()} | {
-        name: seen.get(name, 0) for name in SEEN
-    }
+    counts = {name: sum(1 for _ in rare(facts)) for name, rare in RARE.items()}
+    return counts | {name: seen.get(name, 0) for name in SEEN}
 
 
-def table(counts: Mapping[str, int]) -> str:
-    """Return the counts, a line each, the rarest first."""
-    return "\n".join(f"{number:8d}  {name}" for name, number in sorted(counts.items(), key=lambda item: item[1]))
+def table(counts: Mapping[str, int], met: Mapping[str, int]) -> str:
+    """Return how often each rare event happened and in how many schedules, a line each, the rarest first."""
+    lines = [
+        f"{number:8d} in {met[name]:5d}  {name}"
+        for name, number in sorted(counts.items(), key=lambda item: met[item[0]])
+    ]
+    return "\n".join(["   times in schedules", *lines])
 
 
 # --- Calls ----------------------------------------------------------------------------------------------------------
@@ -65,6 +68,11 @@ def late_create(facts: Facts) -> Iterator[object]:
     for write in facts.history:
         if isinstance(write.verb, Create) and (write.is_repeat or _is_late(facts, write)):
             yield write
+
+
+def late_release(facts: Facts) -> Iterator[object]:
+    """Mostly refused: a later try was applied before, or the next owner has begun."""
+    return (write for write in facts.history if isinstance(write.verb, Release) and _is_late(facts, write))
 
 
 def beat_twice_with_asks(facts: Facts) -> Iterator[object]:
@@ -118,10 +126,6 @@ def lost_release_answer(facts: Facts) -> Iterator[object]:
             yield write
 
 
-def refused_checkpoint(facts: Facts) -> Iterator[Write]:
-    return facts.refused(SaveCheckpoint)
-
-
 def fenced_off(facts: Facts) -> Iterator[object]:
     """A write of an old owner, refused because of its token."""
     for write in facts.refused(SaveCheckpoint, Release, Complete):
@@ -130,7 +134,7 @@ def fenced_off(facts: Facts) -> Iterator[object]:
 
 
 def late_checkpoint(facts: Facts) -> Iterator[object]:
-    for write in refused_checkpoint(facts):
+    for write in facts.refused(SaveCheckpoint):
         item = write.result.current
         if write.is_repeat and item is not None and item.token == write.verb.token and item.seq > write.verb.seq:
             yield write
@@ -254,17 +258,13 @@ def handoff(facts: Facts) -> Iterator[Term]:
     return (term for term in facts.terms.values() if term.asked_s < math.inf and term.reason is EndReason.RELEASED)
 
 
-def failed_beat(facts: Facts) -> Iterator[object]:
-    return (event for _, _, event in facts.world.diary if isinstance(event, BeatFailed))
-
-
 RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a steal by force": acquired("forced"),
     "an ambiguous acquire, resolved by acquiring again": acquired("resolved"),
     "an ambiguous acquire, given back": given_back,
     "an acquire that hands out an ended term": stillborn,
     "an acquire applied after it was given up": late_of(Acquire),
-    "a release applied after it was given up": late_of(Release),
+    "a release that arrives after it was given up": late_release,
     "a checkpoint applied after it was given up": late_of(SaveCheckpoint),
     "a register applied after it was given up": late_of(Register),
     "a beat applied after it was given up": late_of(Beat),

@@ -6,5 +6,8 @@ from typing import Final
 
 __all__ = ["REGRESSIONS"]
 
-REGRESSIONS: Final[tuple[tuple[int, str], ...]] = ()
+REGRESSIONS: Final[tuple[tuple[int, str], ...]] = (
+    (21, "a stop with a release on its way ended with status 4, as if a processor had been running"),
+    (20601, "a fence on its way while a stopping host read the sessions: a KeyError, and the host died"),
+)
 """Seed, and what it found. A line stays when the drawing of parameters changes and the seed draws something else."""

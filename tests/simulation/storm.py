@@ -36,7 +36,7 @@ class Cut:
     """Between one place and the others."""
 
     loses: str
-    """"requests", or "answers" of requests that are applied."""
+    """"requests", "answers" of requests that are applied, or "beats": the requests of beats alone."""
     source_too: bool
 
 
@@ -82,8 +82,8 @@ class Storm:
             return None
         is_source = call.operation.startswith("source.")
         cut = self.cuts.get(call.place)
-        if cut is not None and (cut.source_too or not is_source):
-            return _fault(lose_request=cut.loses == "requests", lose_answer=cut.loses == "answers")
+        if cut is not None and (cut.source_too or not is_source) and (cut.loses != "beats" or call.operation == "Beat"):
+            return _fault(lose_request=cut.loses != "answers", lose_answer=cut.loses == "answers")
         what: dict[str, Any] = {}
         if self._is_hit(0.0 if is_source else self._parameters.throttled):
             return _fault(raises=StoreUnavailable(f"{call.operation}: slow down"))
@@ -117,7 +117,11 @@ class Storm:
         if is_slow or (call.operation in drawn.focus and self._is_hit(drawn.focus_slow)):
             for way in self._random.choice([("before_s",), ("after_s",), ("before_s", "after_s")]):
                 # Squared: most are a little late, some very.
-                what[way] = self._world.latency_s / 2 + drawn.slow_max_s * self._random.random() ** 2
+                # In focus long enough to be given up at times, whatever the rest of the run is like.
+                most_s = (
+                    max(drawn.slow_max_s, drawn.duration_s / 2) if call.operation in drawn.focus else drawn.slow_max_s
+                )
+                what[way] = self._world.latency_s / 2 + most_s * self._random.random() ** 2
 
     def _is_hit(self, share: float) -> bool:
         return share > 0 and self._random.random() < share

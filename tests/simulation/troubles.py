@@ -120,17 +120,14 @@ class Troubles(Guests):
             self._befall(call.place, kind)
 
     def _befall(self, place: str, kind: str) -> None:
-        drawn, duration_s = self.guests[place].drawn, self.parameters.duration_s
+        drawn = self.guests[place].drawn
         if kind == "namesake":
             if len(self.guests) < self.parameters.hosts_max:
                 self.start_host(drawn.host_id)
         elif kind in ("freeze", "suspend"):
             self._freeze(place, clock_stops=kind == "suspend")
         elif kind in ("cut requests", "cut answers"):
-            cut = Cut(loses=kind.partition(" ")[2], source_too=self.random.random() < 0.3)
-            self.did(f"{place}: {kind}{' and the source' if cut.source_too else ''}")
-            self.storm.cuts[place] = cut
-            self._later(self.random.uniform(0.3, 3) * duration_s, lambda: self._mend(place, cut))
+            self._cut(place, kind.partition(" ")[2], self.random.uniform(0.3, 3) * self.parameters.duration_s)
         elif kind == "operator's drain":
             if len(self.guests) > 1:
                 self._later(0.0, lambda: self._in_world(self._drain()))
@@ -172,7 +169,7 @@ class Troubles(Guests):
         def end() -> None:
             if self._frozen.get(place) is not this:
                 return
-            if kind == "kill":
+            if kind == "kill" and place in self.guests:
                 self._end(place, "kill")
             else:
                 self._thaw(place)
@@ -182,7 +179,16 @@ class Troubles(Guests):
     def _thaw(self, place: str) -> None:
         self.did(f"thaw {place}")
         del self._frozen[place]
+        if self.storm.is_on and self.world.clocks[place].stands_still and self.random.random() < 0.5:
+            # Its clock says that the session lives, and no beat tells otherwise: only what it reads does.
+            self._cut(place, "beats", self.parameters.duration_s / 2)
         self.world.thaw(place)
+
+    def _cut(self, place: str, loses: str, time_s: float) -> None:
+        cut = Cut(loses=loses, source_too=self.random.random() < 0.3)
+        self.did(f"{place}: cut off, loses {loses}{' of the source too' if cut.source_too else ''}")
+        self.storm.cuts[place] = cut
+        self._later(time_s, lambda: self._mend(place, cut))
 
     def _mend(self, place: str, cut: Cut) -> None:
         if self.storm.cuts.get(place) is cut:
