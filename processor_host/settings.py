@@ -119,8 +119,8 @@ class HostSettings:
     """Payload of one partition read ahead, bytes, at most. At least one batch."""
     buffer_bytes_max: int = 256 * MIB
     """
-    Payload read ahead for all partitions of this host together, bytes, at most. At least what one partition may read
-    ahead; lower it where memory is short, and reading goes on in turns.
+    Payload read ahead for all partitions of this host together, bytes, beyond which no new read begins; each partition
+    may still bring one read more. At least what one partition may read ahead; lower it where memory is short.
     """
     read_wait_s: float = 20.0
     """
