@@ -3,8 +3,8 @@ What was read of one partition and not handled yet, and the byte budget that all
 
 Bounded twice: by records and bytes for one partition, and by bytes for the host. A reader asks for room before each
 read, so a partition whose processor is slow stops being read, and a host with many partitions does not fill all of its
-buffers. Reads that are under way when the budget is used up still bring what they bring, so each partition may overshoot
-it by one read: to reserve before reading would let partitions that wait for records starve those that have some.
+buffers. Reads that are under way when the budget is used up still bring what they bring, so each partition may
+overshoot it by one read: to reserve before reading would let partitions that wait for records starve the others.
 """
 
 from __future__ import annotations
