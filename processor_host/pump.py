@@ -215,10 +215,13 @@ class PartitionPump:
         return CloseReason.HOST_STOPPING if is_stopping else CloseReason.HANDED_OFF
 
     async def _pause(self, failed: UserFailed) -> None:
-        """Store what is done, tell of the failure, and wait before the next run; an ask ends the wait."""
-        try:
-            await self._checkpointer.save()
-        except LeaseLost:
+        """Store what is done, tell of the failure, and wait before the next run; an ask ends both."""
+        async with anyio.create_task_group() as tasks:
+            # The release carries the checkpoint too; a store that refuses this one must not hold up the hand-off.
+            tasks.start_soon(self._watch_giving_up, tasks.cancel_scope, name=f"watch ask {self.lease.key}")
+            await self._save_once()
+            tasks.cancel_scope.cancel()
+        if not self.lease.is_held():
             return
         self._failures += 1
         pause_s = self._parts.bounds.restart_waits.after(self._failures, self._parts.random)
@@ -305,6 +308,11 @@ class PartitionPump:
         await self.lease.ended.wait()
         scope.cancel()
 
+    async def _watch_giving_up(self, scope: anyio.CancelScope) -> None:
+        """Stop something at once when the lease is asked for, or the term ends."""
+        await self.lease.asked.wait()
+        scope.cancel()
+
     async def _watch_ask(self, buffer: RecordBuffer) -> None:
         """Once the lease is asked for: hand on nothing more, and cancel what still runs near the deadline."""
         await self.lease.asked.wait()
@@ -317,6 +325,13 @@ class PartitionPump:
     def _drain_by_s(self) -> float:
         """Return when the running `process` is cancelled: so early that `close` and the release still fit in."""
         return min(self.lease.ask_deadline_s() - self._parts.bounds.release_margin_s, self._parts.stop_by_s())
+
+    async def _save_once(self) -> None:
+        try:
+            await self._checkpointer.save()
+        except LeaseLost:
+            # Whoever waits for this sees that the lease is no longer held.
+            return
 
     async def _save_regularly(self) -> None:
         try:
