@@ -5,11 +5,16 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+MINISTACK := .venv-ministack
+MINISTACK_STAMP := $(MINISTACK)/.installed
+NODE := tests/servers/node
+NODE_STAMP := $(NODE)/node_modules/.installed
 
 # Remedies, each one line.
 NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
 OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`
 NO_VENV = $(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)
+NO_NODE = node or npm was not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)
 
 # True, as text, where the shell command succeeds.
 succeeds = $(shell $(1) >/dev/null 2>&1 && echo yes)
@@ -20,8 +25,13 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null && $(RUN) -c '' 2>&1),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
+# This one works wherever the clone is, unless its Python is gone.
+ifneq ($(call succeeds,$(MINISTACK)/bin/python -c ''),yes)
+.PHONY: $(MINISTACK_STAMP)
+endif
+
 .NOTPARALLEL:
-.PHONY: help venv lint test test-processes cases-full simulate mutants demo constraints clean
+.PHONY: help venv servers lint test test-processes test-servers cases-full simulate mutants demo constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -40,6 +50,23 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(RUN) -m pip install -qq --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]'
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 
+servers: $(STAMP) $(MINISTACK_STAMP) $(NODE_STAMP) ## Install the servers of make test-servers, some of them with npm.
+	@:
+
+$(MINISTACK_STAMP): constraints-ministack.txt | $(STAMP)
+	@echo "== ministack: $(MINISTACK)"
+	@$(PYTHON) -m venv --clear $(MINISTACK)
+	@$(MINISTACK)/bin/python -m pip install -qq --disable-pip-version-check --no-input -r constraints-ministack.txt
+	@touch $(MINISTACK_STAMP)
+
+$(NODE_STAMP): $(NODE)/package.json
+	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
+	@echo "== servers on Node: $(NODE)/node_modules"
+	@rm -rf $(NODE)/node_modules
+	@cd $(NODE) && npm install --ignore-scripts --no-package-lock --no-audit --no-fund --no-update-notifier \
+		--loglevel=error >/dev/null
+	@touch $(NODE_STAMP)
+
 lint: $(STAMP) ## Run ruff and mypy --strict.
 	@echo "== ruff"
 	@$(RUN) -m ruff check --quiet .
@@ -48,18 +75,22 @@ lint: $(STAMP) ## Run ruff and mypy --strict.
 
 test: lint ## Run all checks and tests but the long ones with real processes; under 5 minutes.
 	@echo "== tests in virtual time"
-	@$(RUN) -m pytest -q -n 2 -m 'not processes and not whole_year and not bench' \
+	@$(RUN) -m pytest -q -n 2 -m 'not processes and not servers and not whole_year and not bench' \
 		--ignore tests/simulation/test_simulation.py
 	@echo "== simulation: old failures, fresh seeds, runs that repeat"
 	@$(RUN) -m pytest -q -s tests/simulation/test_simulation.py
 	@echo "== essential tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and essential and not whole_year and not bench'
+	@$(RUN) -m pytest -q -m 'processes and essential and not servers and not whole_year and not bench'
 
 test-processes: $(STAMP) ## Run the other tests with real processes; under 8 minutes.
 	@echo "== tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and not essential and not whole_year and not bench'
+	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench'
 
-cases-full: $(STAMP) ## Run the tests of field faults unscaled and with all repeats; long.
+test-servers: servers ## Run the tests on servers that make test does without: ministack, dynalite, Kinesis.
+	@echo "== tests on other servers"
+	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench'
+
+cases-full: servers ## Run the tests of field faults unscaled and with all repeats; long.
 	@echo "== field faults, unscaled"
 	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not whole_year and not bench' \
 		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
@@ -83,5 +114,6 @@ constraints: ## Resolve every dependency anew and write constraints.txt.
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 
 clean: ## Remove everything that make and the tools made.
-	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(MINISTACK) $(NODE)/node_modules build dist
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
