@@ -7,27 +7,24 @@ ends here *before* its release is sent (rule 6): whoever sees the lease free in 
 - `is_held` is one lookup: now < min(the session's end, the deadline of an ask for this term).
 - `ended` is the event that everything working for the partition stops on. It fires at the moment the session's
   watch sees the end; `is_held` is never later than it.
-- At most one write of a term is on its way, and each checkpoint has a number, so that a late duplicate changes nothing.
-- A refused write may be one's own earlier success whose answer was lost: the returned item is compared first (rule 9).
+- What is sent for it is in `partitions.saves`: one save after the other, each with a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import anyio
 
 from partitions.clocks import Clock
-from partitions.errors import LeaseLost, StoreError
+from partitions.errors import LeaseLost
 from partitions.events import (
-    CheckpointFailed,
     CheckpointRefused,
-    CheckpointSaved,
     EndReason,
     Event,
     LeaseEnded,
@@ -37,15 +34,13 @@ from partitions.events import (
     tell,
 )
 from partitions.items import LeaseItem, ask_key
-from partitions.retries import Waits, call
+from partitions.saves import Saves
 from partitions.stores.base import Store
 from partitions.table import SessionTable
-from partitions.verbs import Applied, Child, Complete, LeaseVerb, Release, Result, SaveCheckpoint
+from partitions.transactions import Collector
+from partitions.verbs import Child, Complete, Release
 
 __all__ = ["Lease", "Terms", "current_lease", "working_under"]
-
-RELEASES_MAX = 3
-"""Tries of a release; after that a snapshot shows what became of it, and the session's end frees the lease anyway."""
 
 _current: ContextVar[Lease | None] = ContextVar("partitions_current_lease", default=None)
 
@@ -105,9 +100,18 @@ class Lease:
         self.asked = anyio.Event()
         self._terms = terms
         self.key = ask_key(item.partition, item.token)
-        self._seq = item.seq
         self._reason: EndReason | None = None
-        self._one_write = anyio.Lock()
+        self._saves = Saves(
+            self,
+            item,
+            store=terms.store,
+            group=terms.group,
+            owner=terms.session_id,
+            clock=terms.clock,
+            random=terms.random,
+            call_timeout_s=terms.call_timeout_s,
+            on_event=terms.on_event,
+        )
         self._guards: set[anyio.CancelScope] = set()
 
     def __repr__(self) -> str:
@@ -197,24 +201,61 @@ class Lease:
         Raises:
             LeaseLost: the term has ended, or the store holds another owner or token (then the term ends here).
         """
-        async with self._one_write:
-            self._seq += 1
-            save = SaveCheckpoint(
-                partition=self.partition,
-                owner=self._terms.session_id,
-                token=self.token,
-                position=position,
-                seq=self._seq,
-                weight=weight,
-            )
-            began_s = self._terms.clock.now_s()
-            result = await self._send_while_held(save)
-            if not isinstance(result, Applied) and not self._is_stored(result.current, save.seq):
-                self._refused(position, result.current)
-            duration_s = self._terms.clock.now_s() - began_s
-            self._tell(
-                CheckpointSaved(partition=self.partition, token=self.token, position=position, duration_s=duration_s)
-            )
+        await self._saves.checkpoint(position, weight=weight)
+
+    def begin_transaction(self) -> Collector:
+        """
+        Return the store's collector of a user's operations, for `commit`; sends nothing.
+
+        Raises:
+            TransactionsUnsupported: the store has no user transactions.
+        """
+        return self._saves.transactions().begin()
+
+    async def commit(self, position: str, operations: Sequence[Any]) -> None:
+        """
+        Store `position` as `checkpoint` does, and a user's operations with it in one transaction, or nothing.
+
+        Retried as a checkpoint is. A caller that is cancelled, or gets anything but LeaseLost or what the operations
+        themselves raise, does not know whether it was applied; `settled` finds that out.
+
+        Raises:
+            LeaseLost: as `checkpoint`.
+            ConditionFailed: a condition of the operations did not hold. Other stores raise what is theirs.
+            StoreMisconfigured: the store, or what the operations name, is not there or denied.
+        """
+        await self._saves.commit(position, operations)
+
+    async def settled(self) -> str:
+        """
+        Return the stored position, once nothing that was sent before can change it any more.
+
+        Raises:
+            LeaseLost: as `checkpoint`.
+        """
+        return await self._saves.settled()
+
+    def condition_check(self, *, resource: bool = False) -> Mapping[str, Any]:
+        """
+        Return what fences a DynamoDB transaction of your own by this term: `{"ConditionCheck": {…}}`.
+
+        Put it into the TransactItems of your own TransactWriteItems, in the account and region of the lease table: the
+        transaction is then cancelled unless this session still owns the lease under this token. It moves no checkpoint;
+        `batch.transaction()` does. The table that it names is not one your transaction may write as well.
+
+        Args:
+            resource: Values as the client of a boto3 resource takes them (`table.meta.client`), plain Python; else as
+                the low-level client takes them (`{"S": …}`).
+
+        Raises:
+            LeaseLost: the term has ended.
+            TransactionsUnsupported: the leases are not in DynamoDB.
+        """
+        self.ensure_held()
+        terms = self._terms
+        return self._saves.transactions().condition_check(
+            terms.group, partition=self.partition, owner=terms.session_id, token=self.token, resource=resource
+        )
 
     async def release(self, position: str | None = None) -> bool:
         """
@@ -229,13 +270,10 @@ class Lease:
         if not self.is_held():
             self.end(self.reason_of_time())
             return False
-        seq = self._seq + 1
+        # Not where a transaction is in doubt: the stored position may be further than this one.
+        position, seq = self._saves.with_release(position)
         free = Release(
-            partition=self.partition,
-            owner=self._terms.session_id,
-            token=self.token,
-            position=position,
-            seq=None if position is None else seq,
+            partition=self.partition, owner=self._terms.session_id, token=self.token, position=position, seq=seq
         )
         return await self._give_up(free, EndReason.RELEASED, position)
 
@@ -262,7 +300,7 @@ class Lease:
         self.end(reason)
         try:
             with anyio.CancelScope(shield=True):
-                error = await self._send_release(verb)
+                error = await self._saves.free(verb)
         finally:
             terms.releasing.discard(self.partition)
         if error is not None:
@@ -272,55 +310,8 @@ class Lease:
         self._tell(LeaseReleased(partition=self.partition, token=self.token, position=position, duration_s=duration_s))
         return True
 
-    async def _send_release(self, verb: Release | Complete) -> str | None:
-        """Send the write that frees the lease, a few times; return what is wrong, or None where it is free."""
-        terms = self._terms
-        waits = Waits(first_s=terms.call_timeout_s / 8, most_s=terms.call_timeout_s)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                result = await self._call(verb, terms.call_timeout_s)
-            except StoreError as error:
-                if attempt >= RELEASES_MAX:
-                    return str(error)
-                await anyio.sleep(waits.after(attempt, terms.random))
-                continue
-            if isinstance(result, Applied):
-                return None
-            # Free under the same token is one's own release whose answer was lost, a higher token the next owner.
-            current = result.current
-            is_free = current is None or current.token > self.token or current.owner is None
-            return None if is_free else f"the store has owner {current.owner!r}" if current else None
-
-    async def _send_while_held(self, verb: SaveCheckpoint) -> Result[LeaseItem]:
-        terms = self._terms
-        waits = Waits(first_s=terms.call_timeout_s / 8, most_s=terms.call_timeout_s)
-        attempt = 0
-        while True:
-            self.ensure_held()
-            attempt += 1
-            try:
-                return await self._call(verb, min(terms.call_timeout_s, self.remaining_s()))
-            except StoreError as error:
-                self._tell(
-                    CheckpointFailed(partition=self.partition, token=self.token, error=str(error), attempt=attempt)
-                )
-                await anyio.sleep(min(waits.after(attempt, terms.random), self.remaining_s()))
-
-    async def _call(self, verb: LeaseVerb, timeout_s: float) -> Result[LeaseItem]:
-        return await call(lambda: self._terms.store.submit(self._terms.group, verb), timeout_s)
-
-    def _is_stored(self, current: LeaseItem | None, seq: int) -> bool:
-        """Say whether a refused checkpoint is stored all the same: its first answer was lost (rule 9)."""
-        return (
-            current is not None
-            and current.owner == self._terms.session_id
-            and current.token == self.token
-            and current.seq >= seq
-        )
-
-    def _refused(self, position: str, current: LeaseItem | None) -> NoReturn:
+    def refused(self, position: str, current: LeaseItem | None) -> NoReturn:
+        """End the term, whose write the store refused because of what it holds, and raise LeaseLost."""
         found = None if current is None else current.token
         self._tell(CheckpointRefused(partition=self.partition, token=self.token, position=position, found_token=found))
         self.end(EndReason.REFUSED)

@@ -25,17 +25,20 @@ How it covers what Azure's `ILeaseManager` asks of a lease manager: the store ex
 (`read_leases`), acquire, also from another owner (`Acquire`, after an `Ask` or a `Fence`), keep alive (`Beat`: once for
 all leases of a host), release (`Release`), update with a checkpoint (`SaveCheckpoint`), delete one (`Delete`), the
 lease duration (`SessionItem.duration_s`).
+
+A store may also be a `TransactionalStore`: users then store writes of their own together with a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.transactions import Collector, Commit, Outcome
 from partitions.verbs import Result, Verb
 
-__all__ = ["Store"]
+__all__ = ["Store", "TransactionalStore", "Transactions", "transactions_of"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 
@@ -115,3 +118,51 @@ class Store(Protocol):
     async def read_group(self, group: str) -> GroupItem | None:
         """Return the group's own item, or None where nobody has set the group up."""
         ...
+
+
+class Transactions(Protocol):
+    """What a store offers for user transactions (`partitions.transactions`), beside being a `Store`."""
+
+    def begin(self) -> Collector:
+        """Return a new collector of operations, for one transaction. Sends nothing."""
+        ...
+
+    async def commit(self, group: str, commit: Commit) -> Outcome:
+        """
+        Store a checkpoint and the user's operations together, or nothing at all.
+
+        Applies only as `partitions.transactions.decide` says. Tries once: who calls knows how much time is left. That
+        the lease refuses it goes before everything else that is wrong, since then the rest may be the echo of an
+        earlier success.
+
+        Raises:
+            StoreUnavailable: it may or may not have been applied, or may be applied later.
+            StoreMisconfigured: no retry helps, and nothing was applied.
+        """
+        ...
+
+    def condition_check(
+        self, group: str, *, partition: str, owner: str, token: int, resource: bool
+    ) -> Mapping[str, Any]:
+        """
+        Return what a user puts into a transaction of their own to fence it by a lease; see `Lease.condition_check`.
+
+        Raises:
+            TransactionsUnsupported: users send nothing to this store themselves.
+        """
+        ...
+
+
+class TransactionalStore(Store, Protocol):
+    """A store with user transactions."""
+
+    @property
+    def transactions(self) -> Transactions | None:
+        """What it offers for them; None where it wraps a store that offers nothing."""
+        ...
+
+
+def transactions_of(store: Store) -> Transactions | None:
+    """Return what a store offers for user transactions; None where it is no `TransactionalStore`."""
+    found: Transactions | None = getattr(store, "transactions", None)
+    return found

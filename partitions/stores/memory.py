@@ -10,17 +10,29 @@ which a request "arrives"; the async methods are each one of them after a schedu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeVar
 
 from anyio.lowlevel import checkpoint
 
 from partitions import rules
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.transactions import (
+    Commit,
+    ConditionFailed,
+    Failed,
+    FailedOperation,
+    Outcome,
+    TransactionInvalid,
+    TransactionsUnsupported,
+    decide,
+    limit_operations,
+)
 from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, Verb
 
-__all__ = ["MemoryStore"]
+__all__ = ["MemoryStore", "MemoryTransaction"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 
@@ -34,12 +46,13 @@ _OWN: Final = "group"
 class _Items:
     """The items of one group, each kind by its key."""
 
-    __slots__ = ("group", "leases", "sessions")
+    __slots__ = ("group", "leases", "sessions", "values")
 
     def __init__(self) -> None:
         self.leases: dict[str, LeaseItem] = {}
         self.sessions: dict[str, SessionItem] = {}
         self.group: dict[str, GroupItem] = {}
+        self.values: dict[str, Any] = {}
 
 
 def _place_of(items: _Items, verb: Verb[Any]) -> tuple[dict[str, Any], str]:
@@ -49,6 +62,57 @@ def _place_of(items: _Items, verb: Verb[Any]) -> tuple[dict[str, Any], str]:
     if isinstance(verb, SessionVerb):
         return items.sessions, verb.session_id
     return items.group, _OWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Put:
+    key: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Add:
+    key: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Check:
+    key: str
+    value: Any
+
+
+class MemoryTransaction:
+    """Collects writes of one transaction into the values of the group; see `partitions.transactions`."""
+
+    __slots__ = ("_is_taken", "_operations")
+
+    def __init__(self) -> None:
+        self._operations: list[_Put | _Add | _Check] = []
+        self._is_taken = False
+
+    def put(self, key: str, value: Any) -> None:
+        """Set a value."""
+        self._add(_Put(key=key, value=value))
+
+    def add(self, key: str, amount: int) -> None:
+        """Add to a number, which is 0 where there is none."""
+        self._add(_Add(key=key, amount=amount))
+
+    def check(self, key: str, value: Any) -> None:
+        """Apply the transaction only where this is the value stored before it; None: where there is none."""
+        self._add(_Check(key=key, value=value))
+
+    def taken(self) -> tuple[_Put | _Add | _Check, ...]:
+        """See `Collector.taken`."""
+        self._is_taken = True
+        return tuple(self._operations)
+
+    def _add(self, operation: _Put | _Add | _Check) -> None:
+        if self._is_taken:
+            raise TransactionInvalid("the transaction has ended; call its methods inside `async with`")
+        limit_operations(len(self._operations) + 1)
+        self._operations.append(operation)
 
 
 class MemoryStore:
@@ -83,6 +147,31 @@ class MemoryStore:
                     if child.partition not in items.leases:
                         items.leases[child.partition] = rules.born(child)
         return result
+
+    def commit_now(self, group: str, commit: Commit) -> Outcome:
+        """Do one user transaction; see `Transactions.commit`."""
+        items = self._items(group)
+        result = decide(items.leases.get(commit.save.partition), commit)
+        if not isinstance(result, Applied) or result.item is None:
+            return result
+        failures = tuple(
+            FailedOperation(index=index, operation=operation, item={operation.key: items.values.get(operation.key)})
+            for index, operation in enumerate(commit.operations)
+            if isinstance(operation, _Check) and items.values.get(operation.key) != operation.value
+        )
+        if failures:
+            return Failed(error=ConditionFailed(commit.save.partition, failures))
+        for operation in commit.operations:
+            if isinstance(operation, _Put):
+                items.values[operation.key] = operation.value
+            elif isinstance(operation, _Add):
+                items.values[operation.key] = items.values.get(operation.key, 0) + operation.amount
+        items.leases[commit.save.partition] = result.item
+        return result
+
+    def values_now(self, group: str) -> Mapping[str, Any]:
+        """Return what the transactions of a group have written."""
+        return dict(self._items(group).values)
 
     def leases_now(self, group: str) -> tuple[LeaseItem, ...]:
         """See `Store.read_leases`."""
@@ -123,6 +212,28 @@ class MemoryStore:
         if found is None:
             found = self._groups[group] = _Items()
         return found
+
+    # --- User transactions ----------------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> MemoryStore:
+        """See `TransactionalStore.transactions`."""
+        return self
+
+    def begin(self) -> MemoryTransaction:
+        """See `Transactions.begin`."""
+        return MemoryTransaction()
+
+    async def commit(self, group: str, commit: Commit) -> Outcome:
+        """See `Transactions.commit`."""
+        await checkpoint()
+        return self.commit_now(group, commit)
+
+    def condition_check(self, group: str, *, partition: str, owner: str, token: int, resource: bool) -> NoReturn:
+        """See `Transactions.condition_check`. Nobody but this object reaches its dict."""
+        raise TransactionsUnsupported(
+            self._url, "condition checks, which are DynamoDB's", remedy="use `batch.transaction()`"
+        )
 
     # --- The contract ---------------------------------------------------------------------------------------------
 

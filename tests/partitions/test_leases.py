@@ -26,8 +26,9 @@ from partitions.events import (
     LeaseReleased,
     ReleaseFailed,
 )
-from partitions.leases import RELEASES_MAX, Lease, current_lease, working_under
+from partitions.leases import Lease, current_lease, working_under
 from partitions.positions import END
+from partitions.saves import RELEASES_MAX
 from partitions.sessions import Session
 from partitions.stores.memory import MemoryStore
 from partitions.verbs import Beat, Child, Complete, Create, Leave, Release, SaveCheckpoint

@@ -10,6 +10,7 @@ BEATS = "partitions/beats.py"
 CLOCKS = "partitions/clocks.py"
 HELD = "partitions/held.py"
 LEASES = "partitions/leases.py"
+SAVES = "partitions/saves.py"
 LIVES = "processor_host/lives.py"
 RULES = "partitions/rules.py"
 SESSIONS = "partitions/sessions.py"
@@ -141,13 +142,13 @@ HOLDER = (
             "        self.end(reason)\n"
             "        try:\n"
             "            with anyio.CancelScope(shield=True):\n"
-            "                error = await self._send_release(verb)\n"
+            "                error = await self._saves.free(verb)\n"
             "        finally:\n"
         ),
         new=(
             "        try:\n"
             "            with anyio.CancelScope(shield=True):\n"
-            "                error = await self._send_release(verb)\n"
+            "                error = await self._saves.free(verb)\n"
             "        finally:\n"
             "            self.end(reason)\n"
         ),
@@ -158,11 +159,10 @@ HOLDER = (
         rule="6",
         file=LEASES,
         old=(
-            "            with anyio.CancelScope(shield=True):\n                error = await self._send_release(verb)\n"
+            "            with anyio.CancelScope(shield=True):\n                error = await self._saves.free(verb)\n"
         ),
         new=(
-            "            with anyio.CancelScope(shield=False):\n"
-            "                error = await self._send_release(verb)\n"
+            "            with anyio.CancelScope(shield=False):\n                error = await self._saves.free(verb)\n"
         ),
         likely=("test_release_is_cancelled",),
     ),
@@ -237,8 +237,8 @@ HOLDER = (
     Mutation(
         name="take a refused checkpoint for a loss at once",
         rule="9",
-        file=LEASES,
-        old="            if not isinstance(result, Applied) and not self._is_stored(result.current, save.seq):\n",
+        file=SAVES,
+        old="            if not isinstance(result, Applied) and not self._is_stored(result.current, save):\n",
         new="            if not isinstance(result, Applied):\n",
         likely=("test_answer_of_a_checkpoint",),
     ),
