@@ -24,10 +24,13 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Final, Protocol, cast
 
-__all__ = ["EXTRA", "Unpack", "UserRecord", "is_aggregate", "load_unpack"]
+__all__ = ["NOT_INSTALLED", "Unpack", "UserRecord", "is_aggregate", "load_unpack", "unpack_or_tell"]
 
-EXTRA: Final = "kpl"
-"""The extra of this distribution that installs the decoder."""
+NOT_INSTALLED: Final = (
+    "aggregated records of the Kinesis Producer Library are handed on as they are, packed; "
+    "pip install 'processor-host[kpl]' to get the records in them"
+)
+"""What is told about the first aggregate that comes where the extra is not installed."""
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES: Final = 16
@@ -86,6 +89,21 @@ def load_unpack() -> Unpack | None:
         return _user_records(message)
 
     return unpack
+
+
+def unpack_or_tell(tell: Callable[[str], None]) -> Unpack:
+    """Return what unpacks aggregates; without the extra, what leaves them packed and tells it of the first one."""
+    if (unpack := load_unpack()) is not None:
+        return unpack
+    told = False
+
+    def leave(data: bytes) -> None:
+        nonlocal told
+        if not told and is_aggregate(data):
+            told = True
+            tell(NOT_INSTALLED)
+
+    return leave
 
 
 class _Packed(Protocol):

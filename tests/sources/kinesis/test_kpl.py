@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions.sources.kinesis import _kpl
-from partitions.sources.kinesis._kpl import Unpack, UserRecord, is_aggregate, load_unpack
+from partitions.sources.kinesis._kpl import (
+    NOT_INSTALLED,
+    Unpack,
+    UserRecord,
+    is_aggregate,
+    load_unpack,
+    unpack_or_tell,
+)
 
 __all__: list[str] = []
 
@@ -155,6 +162,30 @@ def test_load_unpack_says_so_when_the_extra_is_not_installed(missing: str) -> No
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
     assert (result.returncode, result.stdout.split()) == (0, ["None", "True"]), result.stderr
+
+
+def test_unpack_or_tell_leaves_aggregates_packed_and_tells_of_the_first_when_the_extra_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A warning for each of a million records would hide the first; none would leave the user with riddles."""
+    monkeypatch.setitem(sys.modules, "aws_kinesis_agg.deaggregator", None)
+    told: list[str] = []
+    found = unpack_or_tell(told.append)
+    packed = aggregate_of([UserRecord(key="k", data=b"d")])
+
+    before = [found(b"plain"), list(told)]
+
+    assert [*before, found(packed), found(packed)] == [None, [], None, None]
+    assert told == [NOT_INSTALLED]
+
+
+def test_unpack_or_tell_unpacks_and_tells_nothing_with_the_extra() -> None:
+    """Nothing is wrong then."""
+    told: list[str] = []
+    user = UserRecord(key="k", data=b"d")
+
+    assert unpack_or_tell(told.append)(aggregate_of([user])) == (user,)
+    assert told == []
 
 
 def test_aggregator_of_the_tests_packs_more_than_one_record_into_one() -> None:
