@@ -151,7 +151,7 @@ def test_load_unpack_leaves_the_import_path_as_it_was() -> None:
     assert (result.returncode, result.stdout.split()) == (0, ["True", "True"]), result.stderr
 
 
-@pytest.mark.parametrize("missing", ["aws_kinesis_agg", "google.protobuf", "six"])
+@pytest.mark.parametrize("missing", ["aws_kinesis_agg", "google.protobuf"])
 def test_load_unpack_says_so_when_the_extra_is_not_installed(missing: str) -> None:
     """Without the extra, reading goes on; aggregates are still told from other records, so that somebody is told."""
     code = (
