@@ -73,6 +73,8 @@ class AwsClients:
     @property
     def region(self) -> str:
         """The region that is used, for messages."""
+        for client in (*self._made.values(), *self._given.values()):
+            return str(client.meta.region_name)
         return self.place.region or (self._session and self._session.region_name) or "the default region"
 
     async def client(self, name: str, service: str, settings: ClientSettings) -> Any:

@@ -225,9 +225,10 @@ def _drain(group: str, verb: Drain) -> Write:
 
 def _ask(group: str, verb: Ask) -> Write:
     draft = Draft(session_key(group, verb.session_id))
-    # No asks at all have no size, so this is also false where there is no session.
+    asks = draft.name("asks")
     room = draft.value("room", to_number(ASKS_MAX - len(verb.keys)))
-    draft.needs(f"size({draft.name('asks')}) <= {room}")
+    # One condition in two halves: what the size of nothing is, where there is no session, servers do not agree about.
+    draft.needs(f"attribute_exists({asks}) AND size({asks}) <= {room}")
     asker = draft.value("asker", to_text(verb.asker))
     for path in _ask_paths(draft, verb.keys):
         draft.needs(f"attribute_not_exists({path})")

@@ -1,3 +1,9 @@
 """
 A store in one DynamoDB table. Imported by name only, because it loads the SDK of AWS.
 """
+
+from __future__ import annotations
+
+from partitions.stores.dynamodb._store import DynamoDBStore
+
+__all__ = ["DynamoDBStore"]
