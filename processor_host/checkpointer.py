@@ -3,13 +3,20 @@ How far a term has come, in memory and in the store.
 
 `mark` is memory only and never goes back. The store follows: every interval, when a user asks, at every orderly end.
 Positions are opaque, so records are told apart by a count of their own: the n-th record handed on in this term.
+
+A user's transaction saves and marks at once: its records are done if and only if it was applied. Where that is in
+doubt, as after a cancellation, the next save finds out first, so that reading goes on behind what was applied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import anyio
 
 from partitions.leases import Lease
+from partitions.transactions import TransactionInvalid
 
 __all__ = ["Checkpointer"]
 
@@ -23,6 +30,8 @@ class Checkpointer:
         self._one_save = anyio.Lock()
         self._marked = (0, lease.position)
         self._saved = (0, lease.position)
+        self._in_doubt: tuple[int, str] | None = None
+        """What a transaction would have marked that was sent and, as far as is known here, not applied."""
 
     @property
     def marked(self) -> int:
@@ -55,11 +64,46 @@ class Checkpointer:
         """
         wanted, _ = self._marked
         async with self._one_save:
+            await self._settle()
             if self._saved[0] >= wanted:
                 return
             newest = self._marked
             await self._lease.checkpoint(newest[1])
             self._saved = newest
+
+    async def commit(self, count: int, position: str, operations: Sequence[Any]) -> None:
+        """
+        Store that the first `count` records are done, together with a user's operations, or neither.
+
+        Raises:
+            LeaseLost: the lease has ended.
+            TransactionInvalid: so many records are done already, perhaps by this very transaction in an earlier try.
+            Exception: what the operations themselves raise; see `Lease.commit`.
+        """
+        async with self._one_save:
+            await self._settle()
+            if count <= self._marked[0]:
+                raise TransactionInvalid(
+                    f"the records up to {position!r} are marked as done already, so a crash would not bring this "
+                    "transaction back; let each transaction go further in its batch than the one before, by upto=, "
+                    "and let what it raises leave `process`"
+                )
+            self._in_doubt = (count, position)
+            await self._lease.commit(position, operations)
+            self._applied()
+
+    async def _settle(self) -> None:
+        """Find out what became of a transaction that was cancelled, or that failed."""
+        if self._in_doubt is not None:
+            if await self._lease.settled() == self._in_doubt[1]:
+                self._applied()
+            self._in_doubt = None
+
+    def _applied(self) -> None:
+        assert self._in_doubt is not None  # Set before it was sent.
+        self._saved = self._in_doubt
+        self.mark(*self._in_doubt)
+        self._in_doubt = None
 
     async def run(self) -> None:
         """Store the newest mark every interval, for as long as the lease is held."""

@@ -8,12 +8,13 @@ and deleting the store itself are `create_store` and `delete_store`, since verbs
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from partitions.events import OnEvent, tell
 from partitions.items import GroupItem, LeaseItem, SessionItem
-from partitions.stores.base import Store
+from partitions.stores.base import Store, Transactions, transactions_of
+from partitions.transactions import Again, Collector, Commit, Failed, Outcome
 from partitions.verbs import Applied, Refused, Result, Verb
 from processor_host.events import StoreCalled
 
@@ -26,6 +27,8 @@ OPERATIONS: Final = (
     # The writes, one for each verb.
     *("create", "acquire", "save_checkpoint", "release", "complete", "pause", "resume", "delete"),
     *("register", "beat", "fence", "leave", "drain", "ask", "set_up", "adopt"),
+    # A user's transaction.
+    "commit",
     *("read_leases", "read_some_leases", "read_lease", "read_sessions", "read_session", "read_group"),
     *("open", "exists", "create_store", "delete_store"),
 )
@@ -107,6 +110,12 @@ class ObservedStore:
         """See `Store.read_group`."""
         return await self._timed("read_group", self._store.read_group(group))
 
+    @property
+    def transactions(self) -> Transactions | None:
+        """See `TransactionalStore.transactions`."""
+        transactions = transactions_of(self._store)
+        return None if transactions is None else _ObservedTransactions(transactions, self._timed)
+
     async def _timed(self, operation: str, call: Awaitable[R]) -> R:
         """Await `call` and tell how it ended, also where it was cancelled."""
         began_s = self._clock()
@@ -123,7 +132,32 @@ class ObservedStore:
             tell(self._on_event, StoreCalled(operation=operation, outcome=outcome, duration_s=duration_s))
 
 
+class _ObservedTransactions:
+    """See `partitions.stores.base.Transactions`."""
+
+    def __init__(
+        self, transactions: Transactions, timed: Callable[[str, Awaitable[Outcome]], Awaitable[Outcome]]
+    ) -> None:
+        self._transactions = transactions
+        self._timed = timed
+
+    def begin(self) -> Collector:
+        return self._transactions.begin()
+
+    async def commit(self, group: str, commit: Commit) -> Outcome:
+        return await self._timed("commit", self._transactions.commit(group, commit))
+
+    def condition_check(
+        self, group: str, *, partition: str, owner: str, token: int, resource: bool
+    ) -> Mapping[str, Any]:
+        return self._transactions.condition_check(
+            group, partition=partition, owner=owner, token=token, resource=resource
+        )
+
+
 def _outcome_of(operation: str, result: object) -> str:
-    if isinstance(result, Refused):
+    if isinstance(result, Again):
+        return "failed"
+    if isinstance(result, Refused | Failed):
         return "refused"
     return "applied" if isinstance(result, Applied) or operation in _UNCONDITIONAL else "read"

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -69,7 +70,7 @@ class Batch:
         lag_s: Seconds between the partition's newest record and the last one here; None where the source cannot say.
     """
 
-    __slots__ = ("_index_of", "_records", "_save", "lag_s", "lease", "partition")
+    __slots__ = ("_commit", "_index_of", "_records", "_save", "lag_s", "lease", "partition")
 
     def __init__(
         self,
@@ -78,9 +79,11 @@ class Batch:
         lease: Lease,
         lag_s: float | None,
         save: Callable[[int], Awaitable[None]],
+        commit: Callable[[int, Sequence[Any]], Awaitable[None]] | None = None,
     ) -> None:
         self._records = tuple(records)
         self._save = save
+        self._commit = commit
         self._index_of: dict[str, int] | None = None
         self.partition = lease.partition
         self.lease = lease
@@ -116,17 +119,66 @@ class Batch:
             ValueError: `upto` is not of this batch.
             LeaseLost: the lease has ended; nothing was stored.
         """
+        await self._save(self._index(upto, "checkpoint"))
+
+    @asynccontextmanager
+    async def transaction(self, upto: Record | None = None) -> AsyncIterator[Any]:
+        """
+        Collect writes of your own and store them together with the checkpoint, in one transaction of the lease store.
+
+        What `tx` takes is the store's: on DynamoDB `put`, `update`, `delete` and `check` (up to 99, in the account and
+        region of the lease table), on SQLite `execute` (tables of your own in the lease file). Everything is sent at
+        the end of the block. Whatever the block raises, nothing is stored and the records are not done.
+
+        Each transaction goes further in the batch than the one before. Let what it raises leave `process`: the records
+        are then handled again, unless it turns out to have been applied.
+
+        Args:
+            upto: A record of this batch, done with all before it if and only if the transaction is; None for the last.
+
+        Raises:
+            ValueError: `upto` is not of this batch.
+            LeaseLost: the lease has ended. The transaction was not applied, or its records will not be handled again.
+            ConditionFailed: a condition of your own did not hold; nothing was stored. On SQLite, a failing statement
+                raises what `sqlite3` does.
+            TransactionInvalid: it cannot be sent: too much, two operations on one item, records that are done already.
+            TransactionsUnsupported: the store of the group has no transactions.
+        """
+        index = self._index(upto, "transaction")
+        if self._commit is None:
+            raise TypeError(
+                "this batch was made without transactions; whatever made it of another batch should use `with_records`"
+            )
+        self.lease.ensure_held()
+        collector = self.lease.begin_transaction()
+        try:
+            yield collector
+        finally:
+            operations = collector.taken()
+        await self._commit(index, operations)
+
+    def with_records(self, records: Sequence[Record]) -> Batch:
+        """
+        Return this batch with other records in the place of its own, one for each, as where they were decoded.
+
+        Raises:
+            ValueError: there are more or fewer of them.
+        """
+        if len(records) != len(self):
+            raise ValueError(f"{len(records)} records in the place of {len(self)}, expected as many")
+        return Batch(records, lease=self.lease, lag_s=self.lag_s, save=self._save, commit=self._commit)
+
+    def _index(self, upto: Record | None, what: str) -> int:
         if upto is None:
-            index = len(self._records) - 1
-        else:
-            if self._index_of is None:
-                self._index_of = {record.position: index for index, record in enumerate(self._records)}
-            index = self._index_of.get(upto.position, -1)
-            if index < 0 or self._records[index] != upto:
-                raise ValueError(
-                    f"checkpoint(upto=…): the record at {upto.position!r} of {upto.partition!r} is not of this batch"
-                )
-        await self._save(index)
+            return len(self._records) - 1
+        if self._index_of is None:
+            self._index_of = {record.position: index for index, record in enumerate(self._records)}
+        index = self._index_of.get(upto.position, -1)
+        if index < 0 or self._records[index] != upto:
+            raise ValueError(
+                f"{what}(upto=…): the record at {upto.position!r} of {upto.partition!r} is not of this batch"
+            )
+        return index
 
 
 class PartitionProcessor(ABC):

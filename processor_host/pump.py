@@ -16,6 +16,7 @@ import math
 import traceback
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -274,7 +275,10 @@ class PartitionPump:
             self._checkpointer.mark(before + index + 1, chunk.records[index].position)
             await self._checkpointer.save()
 
-        batch = Batch(chunk.records, lease=self.lease, lag_s=chunk.lag_s, save=save)
+        async def commit(index: int, operations: Sequence[Any]) -> None:
+            await self._checkpointer.commit(before + index + 1, chunk.records[index].position, operations)
+
+        batch = Batch(chunk.records, lease=self.lease, lag_s=chunk.lag_s, save=save, commit=commit)
         began_s = self._parts.clock.now_s()
         await call_user(self.lease, "process", lambda: processor.process(batch))
         # Raised again where it swallowed its cancellation and returned: what it left out must not count as done.

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from partitions.items import GroupItem, Known, LeaseItem, Scalar, SessionItem
 
-__all__ = ["GROUPS", "LEASES", "SCHEMA", "SESSIONS", "Row", "Table"]
+__all__ = ["GROUPS", "LEASES", "SCHEMA", "SCHEMA_TABLES", "SESSIONS", "Row", "Table"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 
@@ -120,6 +120,9 @@ def _create_table(name: str) -> str:
 
 SCHEMA: Final = tuple(_create_table(name) for name in _COLUMNS)
 """The statements that make the tables in an empty file."""
+
+SCHEMA_TABLES: Final = frozenset(_COLUMNS)
+"""The names of our tables, in small letters."""
 
 
 def _text_of(value: Mapping[str, Any] | tuple[str, ...]) -> str:

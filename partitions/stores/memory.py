@@ -11,7 +11,6 @@ which a request "arrives"; the async methods are each one of them after a schedu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 
 from anyio.lowlevel import checkpoint
@@ -19,17 +18,8 @@ from anyio.lowlevel import checkpoint
 from partitions import rules
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, SessionItem
-from partitions.transactions import (
-    Commit,
-    ConditionFailed,
-    Failed,
-    FailedOperation,
-    Outcome,
-    TransactionInvalid,
-    TransactionsUnsupported,
-    decide,
-    limit_operations,
-)
+from partitions.stores._memory_values import MemoryTransaction, changed
+from partitions.transactions import Commit, Failed, Outcome, TransactionsUnsupported, decide
 from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, Verb
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
@@ -62,57 +52,6 @@ def _place_of(items: _Items, verb: Verb[Any]) -> tuple[dict[str, Any], str]:
     if isinstance(verb, SessionVerb):
         return items.sessions, verb.session_id
     return items.group, _OWN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Put:
-    key: str
-    value: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Add:
-    key: str
-    amount: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Check:
-    key: str
-    value: Any
-
-
-class MemoryTransaction:
-    """Collects writes of one transaction into the values of the group; see `partitions.transactions`."""
-
-    __slots__ = ("_is_taken", "_operations")
-
-    def __init__(self) -> None:
-        self._operations: list[_Put | _Add | _Check] = []
-        self._is_taken = False
-
-    def put(self, key: str, value: Any) -> None:
-        """Set a value."""
-        self._add(_Put(key=key, value=value))
-
-    def add(self, key: str, amount: int) -> None:
-        """Add to a number, which is 0 where there is none."""
-        self._add(_Add(key=key, amount=amount))
-
-    def check(self, key: str, value: Any) -> None:
-        """Apply the transaction only where this is the value stored before it; None: where there is none."""
-        self._add(_Check(key=key, value=value))
-
-    def taken(self) -> tuple[_Put | _Add | _Check, ...]:
-        """See `Collector.taken`."""
-        self._is_taken = True
-        return tuple(self._operations)
-
-    def _add(self, operation: _Put | _Add | _Check) -> None:
-        if self._is_taken:
-            raise TransactionInvalid("the transaction has ended; call its methods inside `async with`")
-        limit_operations(len(self._operations) + 1)
-        self._operations.append(operation)
 
 
 class MemoryStore:
@@ -154,18 +93,10 @@ class MemoryStore:
         result = decide(items.leases.get(commit.save.partition), commit)
         if not isinstance(result, Applied) or result.item is None:
             return result
-        failures = tuple(
-            FailedOperation(index=index, operation=operation, item={operation.key: items.values.get(operation.key)})
-            for index, operation in enumerate(commit.operations)
-            if isinstance(operation, _Check) and items.values.get(operation.key) != operation.value
-        )
-        if failures:
-            return Failed(error=ConditionFailed(commit.save.partition, failures))
-        for operation in commit.operations:
-            if isinstance(operation, _Put):
-                items.values[operation.key] = operation.value
-            elif isinstance(operation, _Add):
-                items.values[operation.key] = items.values.get(operation.key, 0) + operation.amount
+        values = changed(items.values, commit)
+        if isinstance(values, Failed):
+            return values
+        items.values = values
         items.leases[commit.save.partition] = result.item
         return result
 

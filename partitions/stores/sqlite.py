@@ -29,9 +29,10 @@ from partitions.stores._sqlite_errors import label_of
 from partitions.stores._sqlite_file import LeaseFile
 from partitions.stores._sqlite_lane import Lane, Pace
 from partitions.stores._sqlite_rows import GROUPS, LEASES, SESSIONS, Table
+from partitions.stores._sqlite_transactions import SqliteTransaction, SqliteTransactions
 from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, Verb
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "SqliteTransaction"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 R = TypeVar("R")
@@ -44,6 +45,9 @@ CALL_TIMEOUT_S: Final = 1.6
 
 BUSY_SHARE: Final = 0.75
 """Of the call time-out, for waiting; the rest is left for the commit and for the way back to the caller."""
+
+STATEMENTS_SHARE: Final = 0.2
+"""Of the call time-out, for the statements of one user transaction, which everybody else who writes waits for."""
 
 TOGETHER_MAX: Final = 32
 """Writes in one transaction: their decisions take about as long as the one flush that they save each other."""
@@ -72,6 +76,9 @@ class SqliteStore:
         self._busy_timeout_s = call_timeout_s * BUSY_SHARE
         self._together_max = together_max
         self._lanes: tuple[Lane, Lane, Lane] | None = None
+        self._transactions = SqliteTransactions(
+            self.url, lambda: self._opened()[1], time_max_s=call_timeout_s * STATEMENTS_SHARE
+        )
 
     @property
     def url(self) -> str:
@@ -82,6 +89,11 @@ class SqliteStore:
     def busy_timeout_s(self) -> float:
         """How long a call may wait before it is begun, seconds."""
         return self._busy_timeout_s
+
+    @property
+    def transactions(self) -> SqliteTransactions:
+        """See `TransactionalStore.transactions`."""
+        return self._transactions
 
     async def open(self) -> None:
         """See `Store.open`."""

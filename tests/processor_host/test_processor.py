@@ -38,10 +38,15 @@ class Saved:
 
     def __init__(self, lease: Lease, records: Sequence[Record] = tuple(RECORDS)) -> None:
         self.indexes: list[int] = []
-        self.batch = Batch(records, lease=lease, lag_s=2.5, save=self._save)
+        self.batch = Batch(records, lease=lease, lag_s=2.5, save=self._save, commit=self._commit)
+        self.committed: list[tuple[int, int]] = []
+        """The index and the number of operations of each transaction."""
 
     async def _save(self, index: int) -> None:
         self.indexes.append(index)
+
+    async def _commit(self, index: int, operations: Sequence[Any]) -> None:
+        self.committed.append((index, len(operations)))
 
 
 async def test_batch_yields_its_records_in_order() -> None:

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 
@@ -21,7 +21,8 @@ from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.positions import Start
 from partitions.sources.base import Fetched, PartitionInfo, Reader
 from partitions.sources.memory import MemorySource
-from partitions.stores.memory import MemoryStore
+from partitions.stores.memory import MemoryStore, MemoryTransaction
+from partitions.transactions import Commit, Outcome
 from partitions.verbs import Applied, Result, Verb
 from tests.world.loop import PLACE, in_world, running_loop
 
@@ -222,6 +223,28 @@ class PlaceStore:
         return await self._carry(
             type(verb).__name__, lambda: self._network.store.apply_now(group, verb), verb=verb, partition=partition
         )
+
+    @property
+    def transactions(self) -> PlaceStore:
+        """User transactions travel as every other write."""
+        return self
+
+    def begin(self) -> MemoryTransaction:
+        """See the contract."""
+        return self._network.store.begin()
+
+    async def commit(self, group: str, commit: Commit) -> Outcome:
+        """See the contract."""
+        return await self._carry(
+            "Commit",
+            lambda: self._network.store.commit_now(group, commit),
+            verb=commit,
+            partition=commit.save.partition,
+        )
+
+    def condition_check(self, group: str, *, partition: str, owner: str, token: int, resource: bool) -> NoReturn:
+        """See the contract."""
+        self._network.store.condition_check(group, partition=partition, owner=owner, token=token, resource=resource)
 
     async def read_leases(self, group: str) -> tuple[LeaseItem, ...]:
         """See the contract."""
