@@ -26,8 +26,8 @@ from partitions.positions import EARLIEST, END, time_of
 
 __all__ = ["AtEnd", "AtHorizon", "AtRecord", "AtTime", "Place", "iterator_at", "place_of", "position_at"]
 
-_POSITION: Final = re.compile(r"(0|[1-9][0-9]{0,128})(?:/([0-9]{1,9}))?", re.ASCII)
-"""The sequence numbers that GetShardIterator takes, and a place inside one record."""
+_POSITION: Final = re.compile(r"([0-9]{1,129})(?:/([0-9]{1,9}))?", re.ASCII)
+"""The sequence numbers that GetShardIterator takes (ministack's begin with zeros), and a place inside one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
