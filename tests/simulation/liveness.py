@@ -104,8 +104,8 @@ class Calm:
             within_s=since_s + handled_s - self._world.now_s,
             tell=self._unhandled,
         )
-        if waited_s > 0:
-            # Hosts left meanwhile, or partitions ended and their children began.
+        if waited_s > 0 or self._has_ended(since_s):
+            # Hosts left meanwhile, or partitions ended and their children began, perhaps this very moment.
             await anyio.sleep(settled_s)
         self._ask_for_even_shares()
         self._ask_for_one_processor_each({lease.partition for lease in self._plannable()})
@@ -192,6 +192,12 @@ class Calm:
         told = [place for place in self._living() if self._guests.guests[place].told in ("stop", "cancel")]
         draining = [name for name, item in self._world.sessions().items() if item.draining or item.drain_asked]
         return told + draining
+
+    def _has_ended(self, since_s: float) -> bool:
+        """Say whether a host or a partition has come to its end since a time, so that leases have to be placed anew."""
+        self._guests.look_after()
+        ends_s = [*Facts(self._world).completed_s.values(), *(left.at_s for left in self._guests.exits)]
+        return any(at_s > since_s for at_s in ends_s)
 
     def _make_room(self) -> None:
         """Start a host that may take everything where those that stay may not; nobody else is asked to."""

@@ -45,7 +45,9 @@ def early_frees(facts: Facts) -> Iterator[str]:
             continue
         freed = facts.freed.get(key)
         freed_s = math.inf if freed is None else freed.sent_s
-        if term.ended_s > min(freed_s, term.life.left_s):
+        # An acquire may be answered after the leave was sent: what it brings ends as it begins.
+        left_s = max(term.life.left_s, term.began_s)
+        if term.ended_s > min(freed_s, left_s):
             yield f"ended at {term.ended_s}, freed {freed_s} or left {term.life.left_s}: {term}"
 
 

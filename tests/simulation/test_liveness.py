@@ -105,6 +105,19 @@ def stop_one(world: World) -> None:
     world.stop("n0")
 
 
+def split(world: World) -> None:
+    """Nothing is left to be handled as the calm looks, and the children's first acquires get lost."""
+    world.network.disturb(lambda call: call.operation == "Acquire", lose_request=True, times=2)
+    world.source.split("p0")
+
+
+def draining_stranger(world: World) -> None:
+    verb = Register(
+        session_id="stranger:1", host_id="stranger", duration_s=600.0, handoff_s=600.0, capacity=0.0, draining=True
+    )
+    world.store.apply_now(GROUP, verb)
+
+
 def forgotten_task(_: World) -> None:
     run_in_place("n0", anyio.sleep_forever)
 
@@ -121,6 +134,8 @@ SETTLED_S = 3 * 6.0 + 6.0
         (no_acquire, 0.0, ["one running processor each"]),
         (no_records, 0.0, ["everything is handled"]),
         (hoarder, SETTLED_S - 0.2, ["even shares"]),
+        (split, SETTLED_S, []),
+        (draining_stranger, 0.0, ["who is told to leave is gone"]),
         (stranger, SETTLED_S - 0.1, ["one session for each host"]),
         (late_ask, SETTLED_S + 20.0, ["no step in a balanced group"]),
         (pause, SETTLED_S + 59.0, ["nobody is needed"]),
