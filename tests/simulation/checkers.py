@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partitions.verbs import Acquire, Complete, Create, Release, SaveCheckpoint
+from partitions.verbs import Acquire, Complete, Create, Pause, Release, Resume, SaveCheckpoint
 from tests.simulation.facts import Facts
 from tests.simulation.protocol import PROTOCOL
 from tests.world.checks import position_order
@@ -151,6 +151,19 @@ def positions(facts: Facts) -> Iterator[str]:
         stored[item.partition] = at
 
 
+def taken_while_paused(facts: Facts) -> Iterator[str]:
+    """What an operator has paused is acquired by nobody."""
+    paused: set[str] = set()
+    for write in facts.applied(Pause, Resume, Acquire):
+        partition = write.verb.partition
+        if isinstance(write.verb, Pause):
+            paused.add(partition)
+        elif isinstance(write.verb, Resume):
+            paused.discard(partition)
+        elif partition in paused:
+            yield f"it was paused: {write}"
+
+
 # --- Helpers --------------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +196,7 @@ CHECKERS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "children after their parents": orphans_first,
     "tokens rise": tokens,
     "no checkpoint goes back": positions,
+    "what is paused rests": taken_while_paused,
     **PROTOCOL,
 }
 """By name, in the order in which they are asked."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from tests.simulation.parameters import HostParameters, Parameters
 from tests.simulation.processors import SimulatedProcessor
@@ -16,7 +16,10 @@ from tests.simulation.storm import Storm
 from tests.world.clocks import PlaceClock
 from tests.world.world import World
 
-__all__ = ["Exit", "Guest", "Guests"]
+__all__ = ["CANCELLED", "Exit", "Guest", "Guests"]
+
+CANCELLED: Final = ("cancel", "", 0)
+"""A note in the world's of a host that is cancelled, in the shape of all notes: what, partition, token."""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from typing import Final
 from tests.simulation import rare
 from tests.simulation.directed.schedules import load_all
 from tests.simulation.play import Outcome, play
+from tests.simulation.storm import STRUCK, WAYS
 
 __all__ = ["BASE", "Summary", "directed", "fresh_base", "play_many", "pool"]
 
@@ -40,6 +41,8 @@ class Summary:
     """How often each rare event happened."""
     met: Counter[str] = field(default_factory=Counter)
     """In how many schedules."""
+    struck: Counter[str] = field(default_factory=Counter)
+    """How often calls were struck, by operation and way."""
     virtual_s: float = 0.0
     cpu_s: float = 0.0
 
@@ -47,6 +50,7 @@ class Summary:
         """Take in one more."""
         self.seeds += 1
         self.add_rare(outcome.rare)
+        self.struck.update(outcome.struck)
         self.virtual_s += outcome.virtual_s
         self.cpu_s += outcome.cpu_s
         if outcome.failures:
@@ -74,7 +78,18 @@ class Summary:
         for name, seeds in self.by_checker().items():
             shown = " ".join(map(str, seeds[:SHOWN_MAX]))
             lines.append(f"  {name}: {len(seeds)} ({shown}{' …' if len(seeds) > SHOWN_MAX else ''})")
-        return "\n".join([*lines, rare.table(self.rare, self.met)])
+        return "\n".join([*lines, rare.table(self.rare, self.met), self.show_struck()])
+
+    def show_struck(self) -> str:
+        """Return how often each operation was struck in each way, a line each."""
+        rows = [f"{'struck':>20}" + "".join(f"{way:>10}" for way in WAYS)]
+        for operation in STRUCK:
+            rows.append(f"{operation:>20}" + "".join(f"{self.struck[f'{operation} {way}']:10d}" for way in WAYS))
+        return "\n".join(rows)
+
+    def never_struck(self) -> list[str]:
+        """Return the operations and ways that no seed has met."""
+        return [name for name in (f"{one} {way}" for one in STRUCK for way in WAYS) if not self.struck[name]]
 
 
 def fresh_base() -> int:

@@ -13,7 +13,18 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["CLOCK_RATES", "FOCUS", "TROUBLES", "HostParameters", "Parameters"]
+__all__ = [
+    "CLOCK_RATES",
+    "CUT_DURATIONS",
+    "FOCUS",
+    "FREEZE_DURATIONS",
+    "HOSTS_MAX",
+    "TROUBLES",
+    "HostParameters",
+    "Parameters",
+]
+
+HOSTS_MAX: Final = 6
 
 TROUBLES: Final = MappingProxyType(
     {
@@ -42,6 +53,10 @@ FOCUS: Final = (
 
 CLOCK_RATES: Final = (0.995, 1.005)
 """The slowest and the fastest clock: together they differ by what is allowed, 1 %."""
+CUT_DURATIONS: Final = (0.3, 3.0)
+"""How long a host is cut off at least and at most, in durations."""
+FREEZE_DURATIONS: Final = (0.1, 3.0)
+"""The same of a freeze, with the clock running or with it stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +67,7 @@ class Parameters:
     hosts: int
     """Hosts at the start."""
     hosts_max: int
+    """So many live at once: none joins beyond it."""
     partitions: int
     start: str
     storm_s: float
@@ -94,6 +110,8 @@ class Parameters:
     failing: float
     """Records at which the processor raises."""
     failing_open: float
+    pause_every_s: float
+    """Mean time between two pauses of a partition by an operator, who resumes it a while later; 0: none pauses."""
     late_at_heal: str
     """What becomes of late calls once the faults are off: "lost" or "delivered"."""
 
@@ -108,7 +126,7 @@ class Parameters:
         return cls(
             seed=seed,
             hosts=random.randint(1, 6),
-            hosts_max=random.randint(3, 7),
+            hosts_max=min(random.randint(3, 7), HOSTS_MAX),
             partitions=random.randint(1, 12),
             start=random.choice(["earliest", "earliest", "latest"]),
             storm_s=round(random.uniform(160, 220), 1),
@@ -136,6 +154,8 @@ class Parameters:
             slow_records=_share(random, 0.03),
             failing=_share(random, 0.03),
             failing_open=_share(random, 0.1, seldom=True),
+            # From a number of its own, so that a seed draws the rest as it would without it.
+            pause_every_s=Random(f"pauses of {seed}").choice([0.0, 0.0, 20.0, 60.0]),
             late_at_heal=random.choice(["lost", "delivered"]),
         )
 

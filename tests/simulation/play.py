@@ -36,6 +36,8 @@ class Outcome:
     failures: tuple[Failure, ...]
     rare: Mapping[str, int]
     """How often each rare event happened."""
+    struck: Mapping[str, int]
+    """How often calls were struck, by operation and way."""
     digest: str
     """SHA-256 over the history; of a traced run also over every step of its loop. Empty unless it was asked for."""
     virtual_s: float
@@ -79,11 +81,13 @@ class _Run:
             self.troubles = troubles = Troubles(world, storm, drawn, tasks)
             async with anyio.create_task_group() as producing:
                 producing.start_soon(troubles.produce, name="producer")
+                producing.start_soon(troubles.operator.pause_now_and_then, name="operator")
                 await troubles.run()
                 producing.cancel_scope.cancel()
             storm.end(lose_late=drawn.late_at_heal == "lost")
             troubles.heal()
             late_s = world.now_s if drawn.late_at_heal == "lost" else storm.last_late_s
+            await troubles.operator.resume_all(late_s)
             self.failures += await Calm(world, troubles, drawn, max(late_s, troubles.stuck_until_s)).run()
             tasks.cancel_scope.cancel()
         troubles.look_after()
@@ -129,6 +133,7 @@ def play(seed: int, *, trace: bool = False, digest: bool = False, chronicle: boo
         seed=seed,
         failures=tuple(failures),
         rare={} if world is None else rare.count(world, {} if run.storm is None else run.storm.seen),
+        struck={} if run.storm is None else dict(run.storm.struck),
         digest=_digest(world, run.steps) if (trace or digest) and world is not None else "",
         virtual_s=virtual_s,
         cpu_s=time.process_time() - began_s,

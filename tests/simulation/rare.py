@@ -12,16 +12,34 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from partitions.events import Asked, EndReason, LeaseAcquired, SessionBegan, SessionEnded
-from partitions.verbs import Acquire, Applied, Ask, Beat, Complete, Create, Fence, Register, Release, SaveCheckpoint
+from partitions.verbs import (
+    Acquire,
+    Applied,
+    Ask,
+    Beat,
+    Complete,
+    Create,
+    Fence,
+    Register,
+    Release,
+    SaveCheckpoint,
+)
 from processor_host.events import ProcessorFailed
 from tests.simulation.facts import Facts, Term
-from tests.world.network import Write
+from tests.simulation.rare_calls import (
+    HOST_WRITES,
+    beat_late_answered,
+    beat_twice_with_asks,
+    cancelled_in,
+    ghost,
+    late_create,
+    late_of,
+    late_release,
+    unanswered,
+)
 from tests.world.world import World
 
 __all__ = ["RARE", "SEEN", "count", "table"]
-
-GIVEN_UP_S: Final = 1 / 6
-"""Of a duration: after that much a call is given up."""
 
 SEEN: Final = ("look at the sessions that was stale", "page older than one's own acquire")
 """Rare events that leave no trace in a history; the storm counts them."""
@@ -41,56 +59,6 @@ def table(counts: Mapping[str, int], met: Mapping[str, int]) -> str:
         for name, number in sorted(counts.items(), key=lambda item: met[item[0]])
     ]
     return "\n".join(["   times in schedules", *lines])
-
-
-# --- Calls ----------------------------------------------------------------------------------------------------------
-
-
-def _is_late(facts: Facts, write: Write) -> bool:
-    """Whether it was applied after its sender had given it up."""
-    return write.at_s - write.sent_s > GIVEN_UP_S * facts.world.duration_s
-
-
-def _is_unanswered(facts: Facts, write: Write) -> bool:
-    return not write.is_repeat and write.answered_s - write.sent_s > GIVEN_UP_S * facts.world.duration_s
-
-
-def late_of(*kinds: type) -> Callable[[Facts], Iterator[object]]:
-    return lambda facts: (write for write in facts.applied(*kinds) if _is_late(facts, write))
-
-
-def unanswered(*kinds: type) -> Callable[[Facts], Iterator[object]]:
-    return lambda facts: (write for write in facts.applied(*kinds) if _is_unanswered(facts, write))
-
-
-def late_create(facts: Facts) -> Iterator[object]:
-    """It meets a lease that is there already, or makes one that its sender had given up."""
-    for write in facts.history:
-        if isinstance(write.verb, Create) and (write.is_repeat or _is_late(facts, write)):
-            yield write
-
-
-def late_release(facts: Facts) -> Iterator[object]:
-    """Mostly refused: a later try was applied before, or the next owner has begun."""
-    return (write for write in facts.history if isinstance(write.verb, Release) and _is_late(facts, write))
-
-
-def beat_twice_with_asks(facts: Facts) -> Iterator[object]:
-    return (
-        write for write in facts.applied(Beat) if write.verb.handled and (write.is_repeat or _is_late(facts, write))
-    )
-
-
-def ghost(facts: Facts) -> Iterator[object]:
-    registered: set[str] = set()
-    for write in facts.applied(Register):
-        if write.verb.session_id in registered:
-            yield write
-        registered.add(write.verb.session_id)
-
-
-def beat_late_answered(facts: Facts) -> Iterator[object]:
-    return (write for write in unanswered(Beat)(facts) if isinstance(write, Write) and write.answered_s < math.inf)
 
 
 # --- Leases ---------------------------------------------------------------------------------------------------------
@@ -137,6 +105,14 @@ def late_checkpoint(facts: Facts) -> Iterator[object]:
     for write in facts.refused(SaveCheckpoint):
         item = write.result.current
         if write.is_repeat and item is not None and item.token == write.verb.token and item.seq > write.verb.seq:
+            yield write
+
+
+def refused_as_paused(facts: Facts) -> Iterator[object]:
+    """An acquire of a lease that was paused since it was read."""
+    for write in facts.refused(Acquire):
+        item, verb = write.result.current, write.verb
+        if item is not None and item.paused and (item.owner, item.token) == (verb.seen_owner, verb.seen_token):
             yield write
 
 
@@ -296,5 +272,7 @@ RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a record cut off in the middle": cut_in_the_middle,
     "a processor that failed": failed_processor,
     "a parent that ends when its child is there": second_parent,
+    "a lease that is refused because it is paused": refused_as_paused,
+    **{f"a cancellation with its {kind.__name__} on its way": cancelled_in(kind) for kind in HOST_WRITES},
 }
 """What is counted, by name."""

@@ -11,7 +11,7 @@ import pytest
 
 from partitions.events import EndReason, LeaseEnded
 from partitions.items import ask_key
-from partitions.verbs import Acquire, Ask, Beat, Complete, Fence, Register, Release, SaveCheckpoint
+from partitions.verbs import Acquire, Ask, Beat, Complete, Fence, Pause, Register, Release, SaveCheckpoint
 from tests.simulation.checkers import CHECKERS, check
 from tests.simulation.facts import Facts
 from tests.world.loop import run_virtual
@@ -112,6 +112,13 @@ def step_back(world: World) -> None:
     change(world, index, result=replace(write.result, item=replace(write.result.item, position="1")))
 
 
+def paused_before(world: World) -> None:
+    index = writes(world, Acquire)[-1]
+    acquire = world.network.history[index]
+    pause = Pause(partition=acquire.verb.partition, seen_token=acquire.verb.seen_token)
+    world.network.history.insert(index, replace(acquire, verb=pause))
+
+
 def beats_unanswered(world: World) -> None:
     owner = next(name for name, life in Facts(world).lives.items() if life.place == "b")
     for index in writes(world, Beat, session_id=owner)[3:]:
@@ -170,6 +177,7 @@ FORGERIES: dict[str, Callable[[World], None]] = {
     "children after their parents": child_first,
     "tokens rise": token_skipped,
     "no checkpoint goes back": step_back,
+    "what is paused rests": paused_before,
     "terms end in time": beats_unanswered,
     "terms end before they are freed": freed_first,
     "no two hosts hold a lease": held_by_two,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.many import BASE, directed, fresh_base, play_many
-from tests.simulation.parameters import FOCUS, TROUBLES, Parameters
+from tests.simulation.parameters import CUT_DURATIONS, FOCUS, FREEZE_DURATIONS, TROUBLES, Parameters
 from tests.simulation.play import play
 from tests.simulation.regressions import REGRESSIONS
 
@@ -37,7 +37,7 @@ def test_seed_that_failed_once_is_clean(seed: int) -> None:
     assert not outcome.failures, outcome.report()
 
 
-def test_fresh_seeds_are_clean_and_meet_every_rare_event() -> None:
+def test_fresh_seeds_are_clean_and_meet_every_rare_event_and_fault() -> None:
     """Other schedules in every run; a fault that never strikes is not tested, whatever its name."""
     base = fresh_base()
     print(f"\nfresh seeds {base} to {base + FRESH - 1}; {BASE}={base} repeats them")
@@ -48,6 +48,7 @@ def test_fresh_seeds_are_clean_and_meet_every_rare_event() -> None:
 
     assert summary.failed == {}, "\n\n".join(outcome.report() for outcome in summary.failed.values())
     assert [name for name, number in summary.rare.items() if not number] == [], f"{BASE}={base}\n{summary.show()}"
+    assert summary.never_struck() == [], f"{BASE}={base}\n{summary.show_struck()}"
 
 
 def test_equal_seeds_give_equal_histories_in_two_processes() -> None:
@@ -72,9 +73,12 @@ def test_every_parameter_is_drawn_within_its_bounds() -> None:
 
     assert {of.hosts for of in drawn} == set(range(1, 7))
     assert {of.partitions for of in drawn} == set(range(1, 13))
+    assert {of.hosts_max for of in drawn} == set(range(3, 7))
+    assert (CUT_DURATIONS, FREEZE_DURATIONS) == ((0.3, 3.0), (0.1, 3.0))
     for name, most in {"loss": 0.2, "slow": 0.4, "late": 0.2, "source_loss": 0.2}.items():
         shares = [getattr(of, name) for of in drawn]
         assert (min(shares), max(shares)) == (0.0, most)
     assert max(of.slow_max_s / of.duration_s for of in drawn) == 1.5
+    assert {of.pause_every_s for of in drawn} == {0.0, 20.0, 60.0}
     assert {kind for of in drawn for kind in of.troubles} == set(TROUBLES)
     assert {operation for of in drawn for operation in of.focus} == set(FOCUS)

@@ -15,17 +15,15 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from partitions.errors import StoreError
-from partitions.retries import call as call_store
-from partitions.verbs import Drain
-from tests.simulation.guests import Guest, Guests
-from tests.simulation.parameters import FOCUS, Parameters
+from tests.simulation.guests import CANCELLED, Guest, Guests
+from tests.simulation.operator import Operator
+from tests.simulation.parameters import CUT_DURATIONS, FOCUS, FREEZE_DURATIONS, Parameters
 from tests.simulation.storm import Cut, Storm
 from tests.world.loop import PLACE, run_in_place
-from tests.world.network import Call, PlaceStore
-from tests.world.world import GROUP, World
+from tests.world.network import Call
+from tests.world.world import World
 
-__all__ = ["Guest", "Troubles"]
+__all__ = ["Troubles"]
 
 PARTITIONS_MAX: Final = 20
 """Partitions, ended ones too, from which on none is split; it keeps a run quick."""
@@ -45,6 +43,7 @@ class Troubles(Guests):
 
     def __init__(self, world: World, storm: Storm, parameters: Parameters, tasks: TaskGroup) -> None:
         super().__init__(world, storm, parameters)
+        self.operator = Operator(self)
         self._tasks = tasks
         self._frozen: dict[str, object] = {}
         self._ambushes: dict[str, tuple[str, str]] = {}
@@ -127,10 +126,10 @@ class Troubles(Guests):
         elif kind in ("freeze", "suspend"):
             self._freeze(place, clock_stops=kind == "suspend")
         elif kind in ("cut requests", "cut answers"):
-            self._cut(place, kind.partition(" ")[2], self.random.uniform(0.3, 3) * self.parameters.duration_s)
+            self._cut(place, kind.partition(" ")[2], self.random.uniform(*CUT_DURATIONS) * self.parameters.duration_s)
         elif kind == "operator's drain":
             if len(self.guests) > 1:
-                self._later(0.0, lambda: self._in_world(self._drain()))
+                self._later(0.0, lambda: self._in_world(self.operator.drain()))
         elif len(self.guests) > 1 or kind == "kill":
             self._end(place, kind)
 
@@ -141,6 +140,7 @@ class Troubles(Guests):
         elif kind == "cancel":
             self.did(f"cancel {place}")
             guest.told = "cancel"
+            self.world.note(place, *CANCELLED)
             # In its place, so that it freezes and dies with it.
             run_in_place(place, self._cancel, place, name=f"cancel {place}")
         else:
@@ -163,7 +163,7 @@ class Troubles(Guests):
         self.did(f"freeze {place}{', its clock too' if clock_stops else ''}")
         self.world.freeze(place, clock_stops=clock_stops)
         this = self._frozen[place] = object()
-        time_s = self.random.uniform(0.1, 3) * self.parameters.duration_s
+        time_s = self.random.uniform(*FREEZE_DURATIONS) * self.parameters.duration_s
         kind = "kill" if self.random.random() < 0.1 else "thaw"
 
         def end() -> None:
@@ -194,22 +194,6 @@ class Troubles(Guests):
         if self.storm.cuts.get(place) is cut:
             self.did(f"{place}: no longer cut off")
             del self.storm.cuts[place]
-
-    async def _drain(self) -> None:
-        """Ask a session to drain, as an operator does."""
-        sessions = list(self.world.sessions().values())
-        if not sessions:
-            return
-        session = self.random.choice(sessions)
-        for guest in self.guests.values():
-            if guest.drawn.host_id == session.host_id and guest.told is None:
-                guest.told = "drain"
-        self.did(f"operator's drain of {session.session_id}")
-        store = PlaceStore(self.world.network)
-        try:
-            await call_store(lambda: store.submit(GROUP, Drain(session_id=session.session_id)), 5.0)
-        except StoreError as error:
-            self.did(f"operator's drain failed: {error}")
 
     def _reshard(self, kind: str) -> None:
         source, able = self.world.source, self._open_partitions()

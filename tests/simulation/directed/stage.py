@@ -6,7 +6,8 @@ The calm is that of the swarm: the same demands, under the same names, of a grou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -17,12 +18,13 @@ from partitions.items import ask_key
 from partitions.verbs import Applied, Ask, Create, Verb
 from tests.simulation.checkers import Failure
 from tests.simulation.directed.puppet import Puppet
+from tests.simulation.guests import CANCELLED, Guest
 from tests.simulation.liveness import Calm, judge_exits
 from tests.simulation.parameters import HostParameters, Parameters
 from tests.simulation.storm import Storm
-from tests.simulation.troubles import Guest, Troubles
+from tests.simulation.troubles import Troubles
 from tests.world.clocks import PlaceClock
-from tests.world.loop import result_of, run_in_place
+from tests.world.loop import PLACE, result_of, run_in_place
 from tests.world.network import Call, Fault, PlaceStore
 from tests.world.world import GROUP, RunningHost, World
 
@@ -58,6 +60,7 @@ class Stage:
         storm = Storm(world, self._drawn)
         storm.end(lose_late=False)
         self.seen = storm.seen
+        self._tasks = tasks
         self._troubles = Troubles(world, storm, self._drawn, tasks)
         self._puppets: list[Puppet] = []
 
@@ -126,9 +129,21 @@ class Stage:
         result = await self.write(Ask(session_id=lease.owner or "", keys=(key,), asker=asker))
         assert isinstance(result, Applied)
 
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Start something in the world that goes on beside the schedule, whoever's call it is made from."""
+        context = copy_context()
+        context.run(PLACE.set, None)
+        context.run(self._tasks.start_soon, work)
+
     def stop(self, place: str) -> None:
         """Tell a real host to stop, as SIGTERM does."""
         self._troubles.stop(place)
+
+    def cancel(self, place: str) -> None:
+        """Cancel a real host, as a second signal does."""
+        self.told(place, "cancel")
+        self.world.note(place, *CANCELLED)
+        run_in_place(place, _cancel, self.world.hosts[place].host)
 
     def told(self, place: str, what: str) -> None:
         """Note that a real host was told to end in another way: "drain" or "cancel"."""
@@ -173,3 +188,7 @@ class Stage:
         """Return the real hosts that have ended as none may."""
         self._troubles.look_after()
         return judge_exits(self.world, self._troubles.exits)
+
+
+async def _cancel(host: Any) -> None:
+    host.cancel()

@@ -120,6 +120,22 @@ async def test_partition_is_paused_and_resumed(stage: Stage, asks: bool) -> None
     await operator.leave()
 
 
+@schedule(partitions=3)
+async def test_partition_is_paused_between_a_hosts_read_and_its_acquire(stage: Stage) -> None:
+    """The plan was made of what was read; the store has the last word, and the host takes the rest."""
+    world = stage.world
+    slow = stage.disturb(of("a", "Acquire", partition="p0"), before_s=0.5)
+    stage.host("a")
+    await world.until(lambda: slow.hits == 1, within_s=D, every_s=0.01)
+    await stage.write(Pause(partition="p0", seen_token=0))
+    await world.wait(2 * D)
+    [tried] = [w for w in world.network.history if isinstance(w.verb, Acquire) and w.verb.partition == "p0"]
+    assert tried.sent_s < tried.at_s == tried.sent_s + 0.5
+    demand("what is paused rests", world.shares() == [2], world.leases()["p0"])
+    await stage.write(Resume(partition="p0", seen_token=0))
+    await seen_for_a_beat(stage, "operator1")
+
+
 async def seen_for_a_beat(stage: Stage, place: str) -> None:
     """Register a session that is never a target, stay one beat period and leave."""
     operator = await stage.puppet(place, capacity=0.0)

@@ -157,6 +157,14 @@ OBSERVER = (
 
 BESIDE = (
     Mutation(
+        name="acquire what is paused",
+        rule="section 4",
+        file=RULES,
+        old="        or lease.finished\n        or lease.paused\n",
+        new="        or lease.finished\n",
+        likely=("test_partition_is_paused_between",),
+    ),
+    Mutation(
         name="create from a listing that is older than the lease read",
         rule="section 4",
         file=DISCOVERY,
