@@ -10,6 +10,6 @@ right about resharding, kinesalite is fast at it.
 from __future__ import annotations
 
 from tests.servers.kinds import KINDS, ServerNotInstalled
-from tests.servers.running import DUMMY_CREDENTIALS, Server, ServerFailed, running, started
+from tests.servers.processes import DUMMY_CREDENTIALS, Server, ServerFailed, running, started
 
 __all__ = ["DUMMY_CREDENTIALS", "KINDS", "Server", "ServerFailed", "ServerNotInstalled", "running", "started"]

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from tests.servers.kinds import KINDS, ServerNotInstalled
-from tests.servers.running import DUMMY_CREDENTIALS, ServerFailed, started
+from tests.servers.processes import DUMMY_CREDENTIALS, ServerFailed, started
 
 __all__ = ["main"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers.kinds import KINDS, ServerNotInstalled
-from tests.servers.running import DUMMY_CREDENTIALS, started
+from tests.servers.processes import DUMMY_CREDENTIALS, started
 
 __all__ = [
     "aws_dummies",

@@ -2,7 +2,7 @@
 moto behind one lock: `python -m tests.servers.moto --port 5000`, for DynamoDB, Kinesis, SQS, IAM and STS.
 
 moto reads, checks and writes without a lock, so that of concurrent conditional writes several succeed. Here its
-application handles one request at a time; the bodies are read and the answers written outside the lock, over
+application handles one request at a time; requests are read and answers written outside the lock, over
 connections that are kept.
 """
 
@@ -13,12 +13,16 @@ import io
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
 import moto.sqs.models
+from moto.dynamodb.parsing.validators import UpdateExpressionValidator, Validator
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
@@ -43,12 +47,6 @@ class Application:
             wait_without(self.lock)
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        length = int(environ.get("CONTENT_LENGTH") or 0)
-        if length > BODY_BYTES_MAX:
-            start_response("413 Content Too Large", [("Content-Length", "0"), ("Connection", "close")])
-            return []
-        # Read to its end: what is left of a body would be taken for the next request of the connection.
-        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
         with self.guard:
             return list(self.moto(environ, start_response))
 
@@ -67,14 +65,66 @@ def wait_without(lock: threading.Lock) -> None:
     moto.sqs.models.Queue.wait_for_messages = wait_for_messages  # type: ignore[method-assign]
 
 
+def pause_updates(pause_s: float) -> None:
+    """Let each UpdateItem wait after its condition held, so that a race that can go wrong does."""
+    validate = UpdateExpressionValidator.validate
+
+    def validate_after_pause(self: Validator) -> Any:
+        time.sleep(pause_s)
+        return validate(self)
+
+    if pause_s > 0:
+        UpdateExpressionValidator.validate = validate_after_pause  # type: ignore[method-assign]
+
+
 class Handler(MotoRequestHandler):
-    """Keeps its connections, sends small answers at once, and writes no line for each request."""
+    """Keeps its connections, which werkzeug's own never does, and writes no line for each request."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    # Head and body leave together.
+    wbufsize = -1
 
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Nothing: the log is for what goes wrong."""
+    def run_wsgi(self) -> None:
+        """Read the whole request, have it handled, and send the whole answer."""
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not length.isdecimal() or int(length) > BODY_BYTES_MAX:
+            # The body stays unread, so that nothing else can follow on this connection.
+            self.close_connection = True
+            self.send_error(HTTPStatus.LENGTH_REQUIRED, f"Content-Length up to {BODY_BYTES_MAX} is needed")
+            return
+        environ = self.make_environ()
+        environ["wsgi.input"] = io.BytesIO(self.rfile.read(int(length)))
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], _: object = None, /) -> Callable[[bytes], None]:
+            heads.append((status, headers))
+            return unsupported
+
+        try:
+            body = b"".join(self.server.app(environ, start_response))
+            status, headers = heads[-1]
+        # moto's own faults, such as an operation that it lacks: an answer, and the rest goes on.
+        except Exception:
+            self.log_error("%s", traceback.format_exc())
+            body, status, headers = b"{}", "500 Internal Server Error", []
+        self.send_answer(status, headers, body)
+
+    def send_answer(self, status: str, headers: Iterable[tuple[str, str]], body: bytes) -> None:
+        code, _, reason = status.partition(" ")
+        self.send_response_only(int(code), reason)
+        for name, value in headers:
+            if name.lower() not in {"content-length", "transfer-encoding", "connection"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+
+
+def unsupported(_: bytes) -> None:
+    raise NotImplementedError("moto returns its answers and writes none")
 
 
 def end(_number: int, _frame: FrameType | None) -> None:
@@ -86,7 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.servers.moto", description="moto behind one lock.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--unlocked", action="store_true", help="moto as it comes, which lets several racers win")
+    parser.add_argument("--pause-s", type=float, default=0.0, help="pause of an update between its check and its write")
     chosen = parser.parse_args(arguments)
+    pause_updates(chosen.pause_s)
     hold()
     signal.signal(signal.SIGTERM, end)
     application = Application(locked=not chosen.unlocked)
