@@ -8,13 +8,44 @@ loads no client of another database.
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from partitions.aws.places import AwsPlace, parse_query
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.errors import UserError
 
-__all__ = ["open_source", "open_store", "parse_file_url", "scheme_of"]
+__all__ = [
+    "ALLOW_REPLICAS",
+    "SOURCES",
+    "STORES",
+    "AwsUrl",
+    "is_made_at_start",
+    "is_replicas_allowed",
+    "open_source",
+    "open_store",
+    "parse_aws_url",
+    "parse_file_url",
+    "scheme_of",
+]
+
+SOURCES: Final = ("local",)
+"""The schemes that `open_source` knows."""
+STORES: Final = ("sqlite", "dynamodb")
+"""The schemes that `open_store` knows."""
+
+ALLOW_REPLICAS: Final = "allow_replicas"
+"""What the URL of a table may say beside its place: hosts of one region alone may share a table that has replicas."""
+
+_AWS_NAMES: Final = {
+    "dynamodb": ("table", re.compile(r"[A-Za-z0-9_.-]{3,255}"), "3 to 255"),
+    "kinesis": ("stream", re.compile(r"[A-Za-z0-9_.-]{1,128}"), "1 to 128"),
+}
+"""What stands after the slashes of a URL, which names AWS takes, and how long they are."""
 
 
 def open_source(url: str) -> Source:
@@ -46,7 +77,41 @@ def open_store(url: str, *, call_timeout_s: float) -> Store:
         from partitions.stores.sqlite import SqliteStore
 
         return SqliteStore(parse_file_url(url, "sqlite"), call_timeout_s=call_timeout_s)
-    raise UserError(f"{url!r} names no store; {_expected('sqlite', 'leases.db', url)}")
+    if scheme_of(url) == "dynamodb":
+        # Parsed before its module is loaded, which takes a second: a slip is told at once.
+        named = parse_aws_url(url, "dynamodb", (ALLOW_REPLICAS,))
+        allow_replicas = is_replicas_allowed(named, url)
+        from partitions.stores.dynamodb import DynamoDBStore
+
+        return DynamoDBStore(
+            named.name, place=named.place, call_timeout_s=call_timeout_s, allow_replicas=allow_replicas
+        )
+    # Who wrote a plain path meant a file.
+    table = f", or '{_aws_example('dynamodb')}' for a table in DynamoDB" if scheme_of(url) else ""
+    raise UserError(f"{url!r} names no store; {_expected('sqlite', 'leases.db', url)}{table}")
+
+
+def is_replicas_allowed(named: AwsUrl, url: str) -> bool:
+    """
+    Say whether the URL of a table takes replicas in other regions.
+
+    Raises:
+        UserError: it says neither true nor false.
+    """
+    text = named.options.get(ALLOW_REPLICAS, "false")
+    if text not in ("true", "false"):
+        raise UserError(f"{url!r}: {ALLOW_REPLICAS}={text!r} is neither true nor false; correct it or leave it out")
+    return text == "true"
+
+
+def is_made_at_start(url: str) -> bool:
+    """
+    Say whether a host may make the store where it is not there.
+
+    A file of leases costs nothing and is nobody else's. A table costs money, needs rights that no host should have, and
+    a slip in its name or region would silently begin all work anew: `processor-host table create` makes it.
+    """
+    return scheme_of(url) == "sqlite"
 
 
 def scheme_of(url: str) -> str:
@@ -85,6 +150,53 @@ def parse_file_url(url: str, scheme: str) -> Path:
     if Path(path).name in ("", "..") or path.endswith("/") or "\0" in path:
         raise UserError(f"{url!r} names no file; {_expected(scheme, 'file.db', '')}")
     return Path.cwd() / path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsUrl:
+    """What a URL of something on AWS says."""
+
+    name: str
+    """Of the table or the stream."""
+    place: AwsPlace
+    options: Mapping[str, str]
+    """What it says beside the place."""
+
+
+def parse_aws_url(url: str, scheme: str, also: Sequence[str] = ()) -> AwsUrl:
+    """
+    Return what `<scheme>://<name>?region=…&endpoint_url=…` says; both are found by the SDK where they are left out.
+
+    Args:
+        url: The URL.
+        scheme: "dynamodb" or "kinesis".
+        also: What may stand in the query beside the place.
+
+    Raises:
+        UserError: the URL is of another scheme, its name is none, or its query says something unknown.
+    """
+    what, names, length = _AWS_NAMES[scheme]
+    example = _aws_example(scheme)
+    if scheme_of(url) != scheme:
+        raise UserError(f"{url!r} is not a {scheme}: URL; use for instance '{example}'")
+    rest, _, query = url.removeprefix(f"{scheme}:").partition("?")
+    name = rest.removeprefix("//")
+    if rest == name and names.fullmatch(name):
+        raise UserError(f"{url!r} lacks two slashes; did you mean '{scheme}://{url.removeprefix(f'{scheme}:')}'?")
+    if not names.fullmatch(name):
+        raise UserError(
+            f"{url!r} names no {what}: {name!r} is not {length} of the characters A-Z, a-z, 0-9, '_', '.' and '-'; "
+            f"use for instance '{example}'"
+        )
+    try:
+        place, options = parse_query(query, also)
+    except ValueError as error:
+        raise UserError(f"{url!r}: {error}") from error
+    return AwsUrl(name=name, place=place, options=options)
+
+
+def _aws_example(scheme: str) -> str:
+    return f"{scheme}://{'leases' if scheme == 'dynamodb' else 'flights'}?region=eu-west-1"
 
 
 def _expected(scheme: str, example: str, given: str) -> str:

@@ -71,12 +71,12 @@ def _calls(service: str, use: Use, *operations: str) -> tuple[Call, ...]:
 
 CALLS: Final[tuple[Call, ...]] = (
     *_calls("dynamodb", Use.TABLE, "DescribeTable"),
-    *_calls("dynamodb", Use.ITEMS, "GetItem", "BatchGetItem", "Query", "UpdateItem", "DeleteItem"),
+    *_calls("dynamodb", Use.ITEMS, "GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"),
     Call(
         service="dynamodb",
         operation="TransactWriteItems",
         use=Use.ITEMS,
-        # Lease items are updated and checked; Put and Delete are only for the items of users.
+        # Lease items are only updated and checked in transactions; puts and deletes there are of items of users.
         actions=("UpdateItem", "ConditionCheckItem"),
     ),
     Call(service="dynamodb", operation="CreateTable", use=Use.CREATE, actions=("CreateTable", "TagResource")),

@@ -1,5 +1,5 @@
 """
-The command line: `processor-host run`, `status` and `stream`.
+The command line: `processor-host run`, `status`, `stream`, `table` and `iam-policy`.
 
 Each command is a module of its own; here they only become one program. What goes wrong is one line (`errors`), also
 Ctrl-C while a command's module is loaded, which takes longest: so each is loaded when it is called.
@@ -16,8 +16,8 @@ from processor_host.cli.errors import OneLineGroup
 
 __all__ = ["main"]
 
-COMMANDS: Final = ("run", "status", "stream")
-"""Each the name of a module here, and of the command in it."""
+COMMANDS: Final = ("run", "status", "stream", "table", "iam-policy")
+"""Each, with underscores, the name of a module here, and of the command in it."""
 
 
 class _Commands(OneLineGroup):
@@ -31,7 +31,8 @@ class _Commands(OneLineGroup):
         """See `click.Group.get_command`."""
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(import_module(f"{__name__}.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

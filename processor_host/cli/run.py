@@ -32,7 +32,7 @@ from processor_host.events import HostReady
 from processor_host.logs import LEVELS, EventLog, configure
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.settings_text import read_settings, unknown_variables
-from processor_host.urls import open_source, open_store
+from processor_host.urls import is_made_at_start, open_source, open_store
 
 if TYPE_CHECKING:
     from partitions.items import Scalar
@@ -48,7 +48,7 @@ STILL_RUNNING: Final = 4
 @click.argument("processor", metavar="MODULE:CLASS")
 @click.option("--group", required=True, help="The application that shares the work; all its hosts name the same.")
 @click.option("--source", required=True, metavar="URL", help="The stream: local:s.db or local:///data/s.db.")
-@click.option("--store", required=True, metavar="URL", help="Where the leases are: sqlite:leases.db; made if absent.")
+@click.option("--store", required=True, metavar="URL", help="The leases: sqlite:leases.db, made if absent, or dynamodb://TABLE.")
 @click.option("--lifespan", metavar="MODULE:FUNCTION", help="An async context manager; what it yields is shared.")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="How lines are written.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", help="The lowest level that is written.")
@@ -147,7 +147,7 @@ def _leave_threads(before: frozenset[threading.Thread], status: int) -> None:
 async def _prepare_and_run(
     source: str, store: str, settings: HostSettings, make_host: Callable[[], ProcessorHost]
 ) -> int:
-    """Check source and port before anything is made for them, make the store where it is not there, and run."""
+    """Check source and port before anything is made for them, make the store if it is a file, and run."""
     probe = open_source(source)
     try:
         await probe.open()
@@ -155,7 +155,8 @@ async def _prepare_and_run(
         await probe.close()
     if settings.metrics_port is not None:
         await _try_port(settings.metrics_host, settings.metrics_port)
-    await open_store(store, call_timeout_s=CANCEL_S).create()
+    if is_made_at_start(store):
+        await open_store(store, call_timeout_s=CANCEL_S).create()
     host = make_host()
     with signals_to(host) as signals:
         status = await _run(host)

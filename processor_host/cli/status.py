@@ -48,7 +48,7 @@ PIPE_WIDTH: Final = 240
 
 @click.command()
 @click.option("--group", required=True, help="The group to show.")
-@click.option("--store", required=True, metavar="URL", help="Where its leases are: sqlite:leases.db.")
+@click.option("--store", required=True, metavar="URL", help="Its leases: sqlite:leases.db or dynamodb://TABLE.")
 @click.option("--source", metavar="URL", help="Its stream, to show how far each partition lags behind.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line.")
 @click.option("--watch", is_flag=True, help="Look again every second, and tell which hosts are alive. Ctrl-C ends it.")
