@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aioboto3  # type: ignore[import-untyped]
+import aiohttp
 
 __all__ = ["RECORDING", "main"]
 
@@ -28,21 +29,22 @@ TAKEOVER_S = 5.5
 """After so long a second subscription takes over the first one; before, it is refused."""
 
 
-async def frames(client: Any, consumer_arn: str, shard: str) -> AsyncGenerator[bytes, None]:
-    """The messages of one subscription from the shard's beginning, each as its bytes."""
-    answer = await client.subscribe_to_shard(
-        ConsumerARN=consumer_arn, ShardId=shard, StartingPosition={"Type": "TRIM_HORIZON"}
-    )
-    raw = answer["EventStream"]._raw_stream
+async def frames(url: str, consumer_arn: str, shard: str) -> AsyncGenerator[bytes, None]:
+    """The messages of one subscription from the shard's beginning, each as its bytes; the first is its answer."""
+    headers = {
+        "X-Amz-Target": "Kinesis_20131202.SubscribeToShard",
+        "Content-Type": "application/x-amz-json-1.1",
+        "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/kinesis/aws4_request, Signature=0",
+    }
+    asked = {"ConsumerARN": consumer_arn, "ShardId": shard, "StartingPosition": {"Type": "TRIM_HORIZON"}}
     data = b""
-    try:
-        while chunk := await raw.content.readany():
+    async with aiohttp.ClientSession() as session, session.post(url, json=asked, headers=headers) as answer:
+        answer.raise_for_status()
+        while chunk := await answer.content.readany():
             data += chunk
             while len(data) >= 4 and len(data) >= (length := int.from_bytes(data[:4], "big")):
                 yield data[:length]
                 data = data[length:]
-    finally:
-        raw.close()
 
 
 async def put(client: Any, entries: list[tuple[str, bytes]]) -> list[str]:
@@ -70,7 +72,7 @@ async def consumer(client: Any, stream_arn: str, name: str) -> str:
     return arn
 
 
-async def record(client: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+async def record(client: Any, url: str) -> tuple[dict[str, bytes], dict[str, Any]]:
     """The messages by name, and what was put."""
     await client.create_stream(StreamName=STREAM, ShardCount=1)
     while True:
@@ -84,8 +86,8 @@ async def record(client: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
     found: dict[str, bytes] = {}
     plain = [(f"key-{number}", b"record %d" % number) for number in range(5)]
 
-    async with aclosing(frames(client, arn, shard)) as first:
-        found["initial"] = await anext(first)
+    async with aclosing(frames(url, arn, shard)) as first:
+        found["answer"] = await anext(first)
         found["empty"] = await anext(first)
         told["records"] = await put(client, plain[:3])
         found["records"] = await anext(first)
@@ -94,18 +96,21 @@ async def record(client: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         told["aggregate"] = await put(client, [("before", b"plain"), aggregate(), ("after", b"plain")])
         found["aggregate"] = await anext(first)
         await asyncio.sleep(TAKEOVER_S)
-        async with aclosing(frames(client, arn, shard)) as second:
+        async with aclosing(frames(url, arn, shard)) as second:
+            await anext(second)
             await anext(second)
             found["taken-over"] = [frame async for frame in first][-1]
 
     gone = await consumer(client, stream["StreamARN"], "second")
-    async with aclosing(frames(client, gone, shard)) as third:
+    async with aclosing(frames(url, gone, shard)) as third:
+        await anext(third)
         await anext(third)
         await client.deregister_stream_consumer(ConsumerARN=gone)
         found["consumer-gone"] = [frame async for frame in third][-1]
 
     last = await consumer(client, stream["StreamARN"], "third")
-    async with aclosing(frames(client, last, shard)) as fourth:
+    async with aclosing(frames(url, last, shard)) as fourth:
+        await anext(fourth)
         await anext(fourth)
         await client.split_shard(StreamName=STREAM, ShardToSplit=shard, NewStartingHashKey=str(2**127))
         found["ended"] = [frame async for frame in fourth][-1]
@@ -116,7 +121,7 @@ async def main(url: str) -> None:
     """Record at that server and write the files."""
     os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     async with aioboto3.Session().client("kinesis", endpoint_url=url, region_name="us-east-1") as client:
-        found, told = await record(client)
+        found, told = await record(client, url)
         await client.delete_stream(StreamName=STREAM, EnforceConsumerDeletion=True)
     RECORDING.mkdir(parents=True, exist_ok=True)
     for name, frame in found.items():
