@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from typing import Final
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote
 
-from partitions.aws.places import AwsPlace, parse_place, query_of
+from partitions.aws.places import AwsPlace, parse_query, query_of
 from partitions.positions import Start, parse_start
 from partitions.sources.kinesis._pace import IDLE_S
 from partitions.sources.kinesis._shards import stream_name
@@ -84,22 +84,8 @@ def parse_url(url: str) -> KinesisPlace:
     if not url.startswith(SCHEME):
         raise ValueError(f"{url!r} is no URL of Kinesis; expected one such as 'kinesis://orders?region=eu-west-1'")
     streams, _, query = url.removeprefix(SCHEME).partition("?")
-    own: dict[str, str] = {}
-    rest: list[str] = []
-    for pair in query.split("&") if query else ():
-        key, _, value = pair.partition("=")
-        if key not in ("start", "idle_read_s"):
-            rest.append(pair)
-        elif key in own:
-            raise ValueError(f"{key} is given twice, expected once; leave one out")
-        else:
-            # Not as in a form: the plus of an ISO time's zone is a plus.
-            own[key] = unquote_plus(value.replace("+", "%2B"))
-    try:
-        aws = parse_place("&".join(rest))
-    except ValueError as error:
-        # It knows its own keys alone.
-        raise ValueError(str(error).replace("expected region or", "expected start, idle_read_s, region or")) from None
+    # Not as in a form: the plus of an ISO time's zone is a plus.
+    aws, own = parse_query(query.replace("+", "%2B"), ("start", "idle_read_s"))
     return KinesisPlace(
         streams=tuple(stream for stream in streams.split(",") if stream),
         aws=aws,
