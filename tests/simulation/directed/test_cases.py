@@ -1,4 +1,4 @@
-"""Field faults that are about a store that answers badly: C08, C11 and the store's half of C36."""
+"""Field faults that are about a store that answers badly or not at all: C08, C11, C13 and the store's half of C36."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from partitions.errors import StoreMisconfigured, StoreUnavailable
 from partitions.events import LeaseEnded
-from partitions.verbs import Acquire, Ask, Release
+from partitions.verbs import Acquire, Ask, Beat, Release, SaveCheckpoint
 from tests.simulation.directed.checks import demand, demand_in_time
 from tests.simulation.directed.schedules import schedule
 from tests.simulation.directed.stage import Stage
+from tests.simulation.facts import Facts
 from tests.world.network import Call
 from tests.world.world import World
 
@@ -21,15 +22,18 @@ D = 6.0
 B = 2.0
 
 
-def every(number: int, matches: Callable[[Call], bool]) -> Callable[[Call], bool]:
-    """Match every so-manieth of the calls that something matches."""
+def every(number: int, matches: Callable[[Call], bool], struck: Counter[str]) -> Callable[[Call], bool]:
+    """Match every so-manieth call of each operation that something matches, and count those in `struck`."""
     seen: Counter[str] = Counter()
 
     def is_hit(call: Call) -> bool:
         if not matches(call):
             return False
         seen[call.operation] += 1
-        return seen[call.operation] % number == 0
+        if seen[call.operation] % number:
+            return False
+        struck[call.operation] += 1
+        return True
 
     return is_hit
 
@@ -53,12 +57,16 @@ async def test_c08_write_that_was_applied_and_not_answered_costs_no_lease(stage:
     stage.host("a", record_s=0.1)
     await world.until(lambda: len(world.running()) == 4, within_s=D)
     since_s = world.now_s
-    fault = stage.disturb(every(10, lambda call: call.operation in ("Beat", "SaveCheckpoint")), **what)
+    struck: Counter[str] = Counter()
+    fault = stage.disturb(every(10, lambda call: call.operation in ("Beat", "SaveCheckpoint"), struck), **what)
     for _ in range(18):
         world.put(40)
         await world.wait(10.0)
 
-    assert fault.hits > 18
+    assert sum(struck.values()) == fault.hits
+    # A beat every two seconds for three minutes, and up to four checkpoints every second.
+    assert struck["Beat"] >= 8
+    assert struck["SaveCheckpoint"] >= 20
     demand("a lost answer costs no lease", not changes(world, since_s), changes(world, since_s))
     demand("no processor starts again", len([note for note in world.notes if note[2][0] == "open"]) == 4, world.notes)
 
@@ -76,12 +84,68 @@ async def test_c11_throttled_calls_change_no_owner(stage: Stage) -> None:
     throttled = stage.disturb(
         lambda call: not call.operation.startswith("source.") and world.random.random() < 0.05, raises=slow_down
     )
-    for _ in range(30):
+    for _ in range(300):
         world.put(1)
-        await world.wait(10.0)
+        await world.wait(1.0)
 
-    assert throttled.hits > 100
+    # One in twenty of the 30 checkpoints a second alone.
+    assert throttled.hits > 300
     demand("throttling changes no owner", not changes(world, since_s), changes(world, since_s))
+    lives = Facts(world).lives
+    late = [
+        (at_s, call)
+        for at_s, call in world.network.calls
+        if isinstance(call.verb, Beat) and at_s >= lives[call.verb.session_id].valid_until_s(at_s)
+    ] + [
+        (at_s, call)
+        for at_s, call in world.network.calls
+        if isinstance(call.verb, SaveCheckpoint) and at_s >= lives[call.verb.owner].valid_until_s(at_s)
+    ]
+    demand("retries stay inside the remaining lease time", not late, late[:3])
+
+
+OUTAGES: dict[str, dict[str, Any]] = {
+    "calls fail": {"fail_before": True},
+    "calls are never answered": {"lose_request": True},
+    "answers are lost": {"lose_answer": True},
+    "answers are faults": {"fail_after": True},
+}
+
+
+@schedule(partitions=12, cases={kind: {"what": what} for kind, what in OUTAGES.items()})
+async def test_c13_after_an_outage_of_the_store_every_partition_runs_again(stage: Stage, what: dict[str, Any]) -> None:
+    """No loop may die of it and no flag stick: the same hosts go on from what is stored, without a restart."""
+    world = stage.world
+    for name in "abc":
+        stage.host(name, record_s=0.2)
+    await world.until(lambda: world.is_balanced(3), within_s=10 * B)
+    world.put(300)
+    await world.wait(20.0)
+    tasks = {name: running.task for name, running in world.hosts.items()}
+    outage = stage.disturb(lambda call: not call.operation.startswith("source."), **what)
+    await world.wait(30.0)
+    assert outage.hits > 30
+    assert world.running() == {}
+    world.network.faults.remove(outage)
+    recovered_s = world.now_s
+
+    def all_run() -> bool:
+        owned = {name: [(world.owners()[name], lease.token)] for name, lease in world.leases().items()}
+        return len(owned) == 12 and world.running() == owned
+
+    took_s = await demand_in_time(world, "all run after an outage", all_run, within_s=D + 3 * B)
+    print(f"all run {took_s:.2f} s after the outage")
+    await world.wait(20.0)
+    stored = {
+        (write.verb.partition, write.result.item.token): write.result.item.position
+        for write in world.network.applied(Acquire)
+    }
+    opens = [note for at_s, _, note in world.notes if at_s >= recovered_s and note[0] == "open"]
+    wrong = [note for note in opens if stored[note[1], note[2]] != note[3]]
+    assert {partition for _, partition, _, _ in opens} == world.leases().keys()
+    assert any(position != "0" for _, _, _, position in opens)
+    demand("a processor starts from the stored checkpoint", not wrong, wrong)
+    demand("no host restarts", {name: running.task for name, running in world.hosts.items()} == tasks, tasks)
 
 
 DENIED = StoreMisconfigured("UpdateItem on table 'leases' in 'eu-west-1' is denied; allow it to this role")
