@@ -33,7 +33,7 @@ __all__ = [
     "scheme_of",
 ]
 
-SOURCES: Final = ("local",)
+SOURCES: Final = ("local", "kinesis")
 """The schemes that `open_source` knows."""
 STORES: Final = ("sqlite", "dynamodb")
 """The schemes that `open_store` knows."""
@@ -59,7 +59,15 @@ def open_source(url: str) -> Source:
         from partitions.sources.local import LocalSource
 
         return LocalSource(parse_file_url(url, "local"))
-    raise UserError(f"{url!r} names no source; {_expected('local', 's.db', url)}")
+    if scheme_of(url) == "kinesis":
+        from partitions.sources.kinesis import KinesisSource, parse_url
+
+        try:
+            return KinesisSource(parse_url(url))
+        except ValueError as error:
+            raise UserError(f"{url!r}: {error}") from error
+    stream = f", or '{_aws_example('kinesis')}' for a stream in Kinesis" if scheme_of(url) else ""
+    raise UserError(f"{url!r} names no source; {_expected('local', 's.db', url)}{stream}")
 
 
 def open_store(url: str, *, call_timeout_s: float) -> Store:
