@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -99,10 +100,11 @@ async def test_c11_throttled_calls_change_no_owner(stage: Stage) -> None:
 
     demand("throttling changes no owner", not changes(world, since_s), changes(world, since_s))
     lives = Facts(world).lives
+    sent_s = sent_of_each(world)
     retries = [
-        (at_s, lives[session_of(call)].valid_until_s(at_s), next_sent_s(world, call, at_s))
+        (at_s, lives[sender[0]].valid_until_s(at_s), sent_s[sender][bisect_right(sent_s[sender], at_s)])
         for at_s, call in struck
-        if isinstance(call.verb, Beat | SaveCheckpoint)
+        if (sender := sender_of(call)) is not None
     ]
     # One in twenty of 30 checkpoints a second.
     assert len(retries) > 300
@@ -110,20 +112,20 @@ async def test_c11_throttled_calls_change_no_owner(stage: Stage) -> None:
     demand("retries stay inside the remaining lease time", not late, late[:3])
 
 
-def session_of(call: Call) -> str:
-    return str(call.verb.session_id if isinstance(call.verb, Beat) else call.verb.owner)
+def sender_of(call: Call) -> tuple[str, str | None] | None:
+    """Return the session of a beat or checkpoint, and the partition of a checkpoint; None for other calls."""
+    if isinstance(call.verb, Beat):
+        return call.verb.session_id, None
+    return (call.verb.owner, call.verb.partition) if isinstance(call.verb, SaveCheckpoint) else None
 
 
-def next_sent_s(world: World, call: Call, after_s: float) -> float:
-    """Return when the same write, or the next beat of the session, was sent after a time."""
-    sent_s = (
-        at_s
-        for at_s, other in world.network.calls
-        if at_s > after_s
-        and (other.operation, other.partition) == (call.operation, call.partition)
-        and session_of(other) == session_of(call)
-    )
-    return next(sent_s, math.inf)
+def sent_of_each(world: World) -> dict[tuple[str, str | None], list[float]]:
+    """Return when each sender of beats or checkpoints sent one, and at last infinity: never again."""
+    sent_s: dict[tuple[str, str | None], list[float]] = {}
+    for at_s, call in world.network.calls:
+        if (sender := sender_of(call)) is not None:
+            sent_s.setdefault(sender, []).append(at_s)
+    return {sender: [*times_s, math.inf] for sender, times_s in sent_s.items()}
 
 
 OUTAGES: dict[str, dict[str, Any]] = {
