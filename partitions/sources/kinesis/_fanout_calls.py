@@ -36,7 +36,7 @@ ACTIVE_S: Final = 8.0
 """How long one read waits for a new consumer; it takes some seconds, and the next read goes on waiting."""
 SUBSCRIBE_S: Final = 8.0
 """How long Kinesis may take to answer a subscription; below what a read may take at all."""
-_POLLS: Final = Waits(first_s=0.25, most_s=2.0)
+POLLS: Final = Waits(first_s=0.25, most_s=2.0)
 """Between two looks at a consumer that is not active yet; all of an account may look 20 times a second."""
 
 _PASSING: Final = {FaultKind.PASSING, FaultKind.CONFLICT, FaultKind.THROTTLED, FaultKind.OTHER}
@@ -58,7 +58,16 @@ class FanoutRefused(Exception):  # An answer of Kinesis that its sender may act 
 class Fanout:
     """The consumers of one name of the streams of one source. Used from one event loop."""
 
-    def __init__(self, clients: AwsClients, consumer: str, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        clients: AwsClients,
+        consumer: str,
+        *,
+        clock: Clock,
+        random: Random,
+        active_s: float = ACTIVE_S,
+        polls: Waits = POLLS,
+    ) -> None:
         """
         Name the consumer; nothing is asked or made before the first read.
 
@@ -67,11 +76,15 @@ class Fanout:
             consumer: The consumer's name: one for each group, for two readers of one consumer cut each other off.
             clock: For the waits.
             random: Spreads them.
+            active_s: How long one read waits for a new consumer, seconds; less than a read may take at all.
+            polls: Between two looks at it.
         """
         self.consumer = consumer
         self._clients = clients
         self._clock = clock
         self._random = random
+        self._active_s = active_s
+        self._polls = polls
         self._arns: dict[str, str] = {}
         self._one_at_a_time = anyio.Lock()
 
@@ -133,7 +146,7 @@ class Fanout:
 
     async def _active(self, stream_arn: str, stream: str) -> str:
         """Return the ARN of the consumer once it is active; register it if it is not there."""
-        until_s = self._clock.now_s() + ACTIVE_S
+        until_s = self._clock.now_s() + self._active_s
         attempt = 0
         while True:
             attempt += 1
@@ -151,10 +164,10 @@ class Fanout:
                     raise SourceUnavailable(refused.fault.text) from refused
             if self._clock.now_s() >= until_s:
                 raise SourceUnavailable(
-                    f"consumer {self.consumer!r} of stream {stream!r} is not ACTIVE after {ACTIVE_S:g} s; "
+                    f"consumer {self.consumer!r} of stream {stream!r} is not ACTIVE after {self._active_s:g} s; "
                     "waiting on, it may take a minute"
                 )
-            await sleep_until(self._clock, self._clock.now_s() + _POLLS.after(attempt, self._random))
+            await sleep_until(self._clock, self._clock.now_s() + self._polls.after(attempt, self._random))
 
     async def _described(self, stream_arn: str) -> Mapping[str, Any] | None:
         try:
