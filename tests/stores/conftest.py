@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from partitions.stores.base import Store
-from tests.stores.kinds import KINDS, Kind
+from tests.servers.fixtures import aws_dummies, dynalite_url, ministack_url, moto_url
+from tests.stores.kinds import KINDS, Kind, marks_of
 
-__all__ = ["kind", "store"]
+__all__ = ["aws_dummies", "dynalite_url", "kind", "ministack_url", "moto_url", "store"]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+@pytest.fixture(params=[pytest.param(kind, id=kind.name, marks=marks_of(kind)) for kind in KINDS])
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """One kind of store."""
+    """One kind of store, its server started."""
     found: Kind = request.param
-    return found
+    if found.server is None:
+        return found
+    url: str = request.getfixturevalue(found.server)
+    return replace(found, url=url)
 
 
 @pytest.fixture

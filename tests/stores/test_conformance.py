@@ -12,16 +12,38 @@ from partitions.errors import StoreMisconfigured
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Create, Refused, Verb
 from tests.builders import a_lease, a_register
-from tests.stores.kinds import Kind
+from tests.stores.kinds import KINDS, Kind, marks_of
 from tests.stores.scenarios import ABOUT
 
 __all__: list[str] = []
 
 
-@pytest.mark.parametrize("name", ABOUT)
+CASES = [
+    pytest.param(kind, name, id=f"{kind.name}-{name}", marks=marks_of(kind))
+    for kind in KINDS
+    for name, about in ABOUT.items()
+    if kind.has_transactions or not about.needs_transactions
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES, indirect=["kind"])
 async def test_store_keeps_the_contract(store: Store, name: str) -> None:
     """The reason is in each scenario's own docstring."""
     await ABOUT[name].scenario(store, "group")
+
+
+def test_only_dynalite_leaves_out_what_needs_transactions() -> None:
+    """A kind that leaves out more would be proven less than its name says."""
+    needing = [name for name, about in ABOUT.items() if about.needs_transactions]
+
+    assert [kind.name for kind in KINDS if not kind.has_transactions] == ["dynalite"]
+    assert needing == [
+        "complete_ends_the_partition_and_makes_its_children",
+        "complete_leaves_a_child_that_is_there",
+        "complete_that_is_refused_makes_no_child",
+        "complete_of_both_halves_of_a_merge_makes_one_child",
+    ]
+    assert len(CASES) == len(KINDS) * len(ABOUT) - len(needing)
 
 
 def test_scenarios_have_a_reason_and_cover_every_verb() -> None:

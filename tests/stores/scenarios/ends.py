@@ -22,12 +22,7 @@ def complete(**changes: object) -> Complete:
     return Complete(partition="p", **(defaults | changes))  # type: ignore[arg-type]
 
 
-async def no_child(store: Store, group: str) -> None:
-    """Neither child was made."""
-    assert await store.read_some_leases(group, ["left", "right"]) == ()
-
-
-@scenario(Complete)
+@scenario(Complete, needs_transactions=True)
 async def complete_ends_the_partition_and_makes_its_children(store: Store, group: str) -> None:
     """A child without a lease would wait until a listing finds it; the number of the last checkpoint stays."""
     held = await owned(store, group, seq=3)
@@ -37,7 +32,7 @@ async def complete_ends_the_partition_and_makes_its_children(store: Store, group
     assert await store.read_lease(group, "right") == a_lease("right", position="start of right", parents=("p", "q"))
 
 
-@scenario(Complete)
+@scenario(Complete, needs_transactions=True)
 async def complete_leaves_a_child_that_is_there(store: Store, group: str) -> None:
     """The other half of a merge has made it, and it may be under way."""
     under_way = await owned(store, group, "right", by="b:1", seq=5)
@@ -60,21 +55,18 @@ async def complete_without_children_ends_the_partition_alone(store: Store, group
 
 @scenario(Complete)
 async def complete_is_refused_when_there_is_no_lease(store: Store, group: str) -> None:
-    """Not even its children are made: they may have been finished and deleted long ago."""
-    await is_refused(store, group, complete(), None)
-    await no_child(store, group)
+    """It may have been finished and deleted long ago."""
+    await is_refused(store, group, complete(children=()), None)
 
 
 @scenario(Complete)
 async def complete_is_refused_when_only_the_owner_differs(store: Store, group: str) -> None:
     """Another's partition is not at its end because one believes so; nor is one's own twice."""
     held = await owned(store, group)
-    await is_refused(store, group, complete(owner="b:1"), held)
-    await no_child(store, group)
+    await is_refused(store, group, complete(owner="b:1", children=()), held)
 
     done = await applied(store, group, complete(children=()))
-    await is_refused(store, group, complete(), done)
-    await no_child(store, group)
+    await is_refused(store, group, complete(children=()), done)
 
 
 @scenario(Complete)
@@ -82,9 +74,23 @@ async def complete_is_refused_when_only_the_token_differs(store: Store, group: s
     """The end of an old term is not the end of the new one, which may stand further back."""
     held = await applied(store, group, an_acquire(await owned(store, group)))
 
+    await is_refused(store, group, complete(token=1, children=()), held)
+    await is_refused(store, group, complete(token=3, children=()), held)
+
+
+@scenario(Complete, needs_transactions=True)
+async def complete_that_is_refused_makes_no_child(store: Store, group: str) -> None:
+    """Not of a lease that is gone, of another's, of an earlier term's, nor a second time: they may be over by now."""
+    await is_refused(store, group, complete(), None)
+    first = await owned(store, group)
+    await is_refused(store, group, complete(owner="b:1"), first)
+    held = await applied(store, group, an_acquire(first))
     await is_refused(store, group, complete(token=1), held)
     await is_refused(store, group, complete(token=3), held)
-    await no_child(store, group)
+    done = await applied(store, group, complete(token=2, children=()))
+    await is_refused(store, group, complete(token=2), done)
+
+    assert await store.read_some_leases(group, ["left", "right"]) == ()
 
 
 @scenario(Pause)

@@ -120,7 +120,7 @@ async def ask_loses_no_key_under_races(store: Store, group: str) -> None:
     assert await store.read_session(group, "a:1") == a_session(beat=1, asks=won)
 
 
-@scenario(Complete)
+@scenario(Complete, needs_transactions=True)
 async def complete_of_both_halves_of_a_merge_makes_one_child(store: Store, group: str) -> None:
     """The halves end at the same moment; neither may fail for it."""
     for partition in ("p", "q"):

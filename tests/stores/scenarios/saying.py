@@ -48,19 +48,21 @@ class About:
 
     scenario: Scenario
     verb: type[Verb[Any]] | None
+    needs_transactions: bool
+    """Whether it completes a partition with children, which writes to several items at once."""
 
 
 ABOUT: Final[dict[str, About]] = {}
 """Every scenario by its name, in the order in which they were written."""
 
 
-def scenario(verb: type[Verb[Any]] | None) -> Callable[[Scenario], Scenario]:
+def scenario(verb: type[Verb[Any]] | None, *, needs_transactions: bool = False) -> Callable[[Scenario], Scenario]:
     """Enter a scenario about `verb` into `ABOUT`."""
 
     def enter(function: Scenario) -> Scenario:
         name = function.__name__
         assert name not in ABOUT, name
-        ABOUT[name] = About(scenario=function, verb=verb)
+        ABOUT[name] = About(scenario=function, verb=verb, needs_transactions=needs_transactions)
         return function
 
     return enter
