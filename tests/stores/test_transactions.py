@@ -1,0 +1,200 @@
+"""
+User transactions, the same on every store that needs no server: the lease's conditions, and nothing by halves.
+
+Each adds to a number, which a second application would show.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partitions.items import LeaseItem
+from partitions.stores.base import TransactionalStore, Transactions, transactions_of
+from partitions.stores.memory import MemoryStore
+from partitions.stores.sqlite import SqliteStore
+from partitions.transactions import Commit, Failed, TransactionInvalid, TransactionsUnsupported
+from partitions.verbs import Acquire, Applied, Create, Refused, SaveCheckpoint
+from tests.builders import a_lease
+
+__all__: list[str] = []
+
+GROUP = "g"
+OWNED = a_lease("p0", owner="a:1", token=1, last_host="a")
+SAVE = SaveCheckpoint(partition="p0", owner="a:1", token=1, position="10", seq=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A store, how a transaction adds to a number of it, makes it fail, and what the number is."""
+
+    store: TransactionalStore
+    add: Callable[[Any, int], None]
+    fail: Callable[[Any], None]
+    number: Callable[[], int]
+
+    @property
+    def transactions(self) -> Transactions:
+        found = transactions_of(self.store)
+        assert found is not None
+        return found
+
+    def commit(self, *amounts: int, previous: str = "@earliest", fails: bool = False, **changes: Any) -> Commit:
+        tx: Any = self.transactions.begin()
+        for amount in amounts:
+            self.add(tx, amount)
+        if fails:
+            self.fail(tx)
+        return Commit(save=replace(SAVE, **changes), previous=previous, operations=tx.taken())
+
+    async def lease(self) -> LeaseItem | None:
+        return await self.store.read_lease(GROUP, "p0")
+
+
+@asynccontextmanager
+async def memory(_: Path) -> AsyncIterator[Kind]:
+    store = MemoryStore()
+    yield Kind(
+        store=store,
+        add=lambda tx, amount: tx.add("n", amount),
+        fail=lambda tx: tx.check("n", "another"),
+        number=lambda: store.values_now(GROUP).get("n", 0),
+    )
+
+
+@asynccontextmanager
+async def sqlite(folder: Path) -> AsyncIterator[Kind]:
+    path = folder / "leases.db"
+    store = SqliteStore(path)
+    await store.create()
+    with sqlite3.connect(path) as beside:
+        beside.execute("CREATE TABLE numbers (name TEXT PRIMARY KEY, n INTEGER NOT NULL CHECK (n >= 0))")
+        beside.execute("INSERT INTO numbers VALUES ('n', 0)")
+    beside.close()
+    await store.open()
+
+    def number() -> int:
+        beside = sqlite3.connect(path)
+        try:
+            found: int = beside.execute("SELECT n FROM numbers").fetchone()[0]
+            return found
+        finally:
+            beside.close()
+
+    try:
+        yield Kind(
+            store=store,
+            add=lambda tx, amount: tx.execute("UPDATE numbers SET n = n + ?", (amount,)),
+            fail=lambda tx: tx.execute("UPDATE numbers SET n = -1"),
+            number=number,
+        )
+    finally:
+        await store.close()
+
+
+@pytest.fixture(params=[memory, sqlite], ids=["memory", "sqlite"])
+async def kind(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kind]:
+    """A store with one lease that the session "a:1" holds."""
+    async with request.param(tmp_path) as kind:
+        await kind.store.submit(GROUP, Create(partition="p0", position="@earliest"))
+        acquire = Acquire(partition="p0", seen_owner=None, seen_token=0, session_id="a:1", host_id="a")
+        assert await kind.store.submit(GROUP, acquire) == Applied(item=OWNED)
+        yield kind
+
+
+async def test_commit_stores_the_checkpoint_and_all_operations(kind: Kind) -> None:
+    """Nothing of it can be seen without the rest."""
+    outcome = await kind.transactions.commit(GROUP, kind.commit(1, 20, 300))
+
+    saved = replace(OWNED, position="10", seq=1)
+    assert (outcome, await kind.lease(), kind.number()) == (Applied(item=saved), saved, 321)
+
+
+async def test_commit_without_operations_is_a_checkpoint_on_condition_of_the_position(kind: Kind) -> None:
+    """With it a term settles what was in doubt."""
+    saved = replace(OWNED, position="10", seq=1)
+
+    assert await kind.transactions.commit(GROUP, kind.commit()) == Applied(item=saved)
+    assert await kind.transactions.commit(GROUP, kind.commit(seq=2)) == Refused(current=saved)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"owner": "b:1"}, {"token": 2}, {"token": 0}, {"seq": 0}, {"previous": "5"}], ids=str
+)
+async def test_commit_is_refused_with_the_item_where_the_lease_is_not_as_it_says(
+    kind: Kind, changes: dict[str, Any]
+) -> None:
+    """Owner, token, number and the position before: each alone keeps the user's writes out."""
+    outcome = await kind.transactions.commit(GROUP, kind.commit(1, **changes))
+
+    assert (outcome, await kind.lease(), kind.number()) == (Refused(current=OWNED), OWNED, 0)
+
+
+async def test_commit_of_a_lease_that_is_not_there_is_refused(kind: Kind) -> None:
+    """It was deleted; no transaction makes it again."""
+    outcome = await kind.transactions.commit(GROUP, kind.commit(1, partition="p9"))
+
+    assert (outcome, kind.number()) == (Refused(current=None), 0)
+    assert await kind.store.read_lease(GROUP, "p9") is None
+
+
+async def test_commit_that_is_repeated_is_applied_once(kind: Kind) -> None:
+    """A duplicate of the network, or a try after a lost answer: the refusal shows one's own success."""
+    commit = kind.commit(1)
+    await kind.transactions.commit(GROUP, commit)
+
+    again = await kind.transactions.commit(GROUP, commit)
+
+    assert (again, kind.number()) == (Refused(current=replace(OWNED, position="10", seq=1)), 1)
+
+
+async def test_operation_that_fails_undoes_everything(kind: Kind) -> None:
+    """The ones before it and the checkpoint too; what comes later is not touched by it."""
+    outcome = await kind.transactions.commit(GROUP, kind.commit(1, fails=True))
+
+    assert isinstance(outcome, Failed)
+    assert (await kind.lease(), kind.number()) == (OWNED, 0)
+    await kind.transactions.commit(GROUP, kind.commit(2, seq=2))
+    assert kind.number() == 2
+
+
+async def test_lease_that_refuses_goes_before_an_operation_that_fails(kind: Kind) -> None:
+    """After a lost answer one's own writes are there, and conditions on them fail: that is no failure of the user's."""
+    outcome = await kind.transactions.commit(GROUP, kind.commit(1, fails=True, previous="5"))
+
+    assert outcome == Refused(current=OWNED)
+
+
+async def test_transactions_of_a_group_do_not_touch_the_lease_of_another(kind: Kind) -> None:
+    """Many groups share one store, with partitions of the same names."""
+    await kind.store.submit("h", Create(partition="p0", position="@earliest"))
+
+    assert await kind.transactions.commit("h", kind.commit(1)) == Refused(current=a_lease("p0"))
+    assert (await kind.lease(), kind.number()) == (OWNED, 0)
+
+
+async def test_collector_takes_99_operations_and_none_after_the_block(kind: Kind) -> None:
+    """The bound of DynamoDB on every store, or a handler that was tried here fails there."""
+    tx: Any = kind.transactions.begin()
+    for _ in range(99):
+        kind.add(tx, 1)
+
+    with pytest.raises(TransactionInvalid, match="100 operations in one transaction, expected at most 99"):
+        kind.add(tx, 1)
+    assert len(tx.taken()) == 99
+    with pytest.raises(TransactionInvalid, match="the transaction has ended"):
+        kind.add(tx, 1)
+
+
+async def test_condition_check_names_the_store_that_has_none(kind: Kind) -> None:
+    """It is a piece of a request to DynamoDB."""
+    with pytest.raises(TransactionsUnsupported) as raised:
+        kind.transactions.condition_check(GROUP, partition="p0", owner="a:1", token=1, resource=False)
+
+    assert str(raised.value).startswith(f"store {kind.store.url!r} has no condition checks, which are DynamoDB's; use ")
