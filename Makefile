@@ -30,8 +30,13 @@ ifneq ($(call succeeds,$(MINISTACK)/bin/python -c ''),yes)
 .PHONY: $(MINISTACK_STAMP)
 endif
 
+# Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
+CALLS := .aws-calls
+test test-processes test-servers: export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
+test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
+
 .NOTPARALLEL:
-.PHONY: help venv servers lint test test-processes test-servers cases-full simulate mutants demo constraints clean
+.PHONY: help venv servers lint test test-processes test-servers policy cases-full simulate mutants demo constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -89,6 +94,10 @@ test-processes: $(STAMP) ## Run the other tests with real processes; under 8 min
 test-servers: servers ## Run the tests on servers that make test does without: ministack, dynalite, Kinesis.
 	@echo "== tests on other servers"
 	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench'
+
+policy: $(STAMP) ## Compare the IAM policy with the calls that make test and make test-servers made since make clean.
+	@echo "== IAM policy"
+	@$(RUN) -m tests.aws_calls $(CALLS)
 
 cases-full: servers ## Run the tests of field faults unscaled and with all repeats; long.
 	@echo "== field faults, unscaled"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,16 +19,14 @@ from partitions.stores.base import Store
 from processor_host.errors import UserError
 
 __all__ = [
-    "ALLOW_REPLICAS",
     "SOURCES",
     "STORES",
-    "AwsUrl",
+    "TableUrl",
     "is_made_at_start",
-    "is_replicas_allowed",
     "open_source",
     "open_store",
-    "parse_aws_url",
     "parse_file_url",
+    "parse_table_url",
     "scheme_of",
 ]
 
@@ -38,14 +35,11 @@ SOURCES: Final = ("local", "kinesis")
 STORES: Final = ("sqlite", "dynamodb")
 """The schemes that `open_store` knows."""
 
-ALLOW_REPLICAS: Final = "allow_replicas"
-"""What the URL of a table may say beside its place: hosts of one region alone may share a table that has replicas."""
+_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}", re.ASCII)
+"""The names that DynamoDB takes."""
 
-_AWS_NAMES: Final = {
-    "dynamodb": ("table", re.compile(r"[A-Za-z0-9_.-]{3,255}"), "3 to 255"),
-    "kinesis": ("stream", re.compile(r"[A-Za-z0-9_.-]{1,128}"), "1 to 128"),
-}
-"""What stands after the slashes of a URL, which names AWS takes, and how long they are."""
+_TABLE_EXAMPLE: Final = "dynamodb://leases?region=eu-west-1"
+_STREAM_EXAMPLE: Final = "kinesis://flights?region=eu-west-1"
 
 
 def open_source(url: str) -> Source:
@@ -66,7 +60,7 @@ def open_source(url: str) -> Source:
             return KinesisSource(parse_url(url))
         except ValueError as error:
             raise UserError(f"{url!r}: {error}") from error
-    stream = f", or '{_aws_example('kinesis')}' for a stream in Kinesis" if scheme_of(url) else ""
+    stream = f", or '{_STREAM_EXAMPLE}' for a stream in Kinesis" if scheme_of(url) else ""
     raise UserError(f"{url!r} names no source; {_expected('local', 's.db', url)}{stream}")
 
 
@@ -87,29 +81,15 @@ def open_store(url: str, *, call_timeout_s: float) -> Store:
         return SqliteStore(parse_file_url(url, "sqlite"), call_timeout_s=call_timeout_s)
     if scheme_of(url) == "dynamodb":
         # Parsed before its module is loaded, which takes a second: a slip is told at once.
-        named = parse_aws_url(url, "dynamodb", (ALLOW_REPLICAS,))
-        allow_replicas = is_replicas_allowed(named, url)
+        named = parse_table_url(url)
         from partitions.stores.dynamodb import DynamoDBStore
 
         return DynamoDBStore(
-            named.name, place=named.place, call_timeout_s=call_timeout_s, allow_replicas=allow_replicas
+            named.table, place=named.place, call_timeout_s=call_timeout_s, allow_replicas=named.allow_replicas
         )
     # Who wrote a plain path meant a file.
-    table = f", or '{_aws_example('dynamodb')}' for a table in DynamoDB" if scheme_of(url) else ""
+    table = f", or '{_TABLE_EXAMPLE}' for a table in DynamoDB" if scheme_of(url) else ""
     raise UserError(f"{url!r} names no store; {_expected('sqlite', 'leases.db', url)}{table}")
-
-
-def is_replicas_allowed(named: AwsUrl, url: str) -> bool:
-    """
-    Say whether the URL of a table takes replicas in other regions.
-
-    Raises:
-        UserError: it says neither true nor false.
-    """
-    text = named.options.get(ALLOW_REPLICAS, "false")
-    if text not in ("true", "false"):
-        raise UserError(f"{url!r}: {ALLOW_REPLICAS}={text!r} is neither true nor false; correct it or leave it out")
-    return text == "true"
 
 
 def is_made_at_start(url: str) -> bool:
@@ -161,50 +141,43 @@ def parse_file_url(url: str, scheme: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AwsUrl:
-    """What a URL of something on AWS says."""
+class TableUrl:
+    """What a URL of a table in DynamoDB says."""
 
-    name: str
-    """Of the table or the stream."""
+    table: str
     place: AwsPlace
-    options: Mapping[str, str]
-    """What it says beside the place."""
+    allow_replicas: bool
+    """Whether the table may have replicas in other regions: safe only where all hosts of a group are in one region."""
 
 
-def parse_aws_url(url: str, scheme: str, also: Sequence[str] = ()) -> AwsUrl:
+def parse_table_url(url: str) -> TableUrl:
     """
-    Return what `<scheme>://<name>?region=…&endpoint_url=…` says; both are found by the SDK where they are left out.
+    Return what `dynamodb://TABLE?region=…&endpoint_url=…&allow_replicas=…` says.
 
-    Args:
-        url: The URL.
-        scheme: "dynamodb" or "kinesis".
-        also: What may stand in the query beside the place.
+    Region and address are found by the SDK where they are left out.
 
     Raises:
-        UserError: the URL is of another scheme, its name is none, or its query says something unknown.
+        UserError: the URL is of another scheme, its table's name is none, or its query says something unknown.
     """
-    what, names, length = _AWS_NAMES[scheme]
-    example = _aws_example(scheme)
-    if scheme_of(url) != scheme:
-        raise UserError(f"{url!r} is not a {scheme}: URL; use for instance '{example}'")
-    rest, _, query = url.removeprefix(f"{scheme}:").partition("?")
-    name = rest.removeprefix("//")
-    if rest == name and names.fullmatch(name):
-        raise UserError(f"{url!r} lacks two slashes; did you mean '{scheme}://{url.removeprefix(f'{scheme}:')}'?")
-    if not names.fullmatch(name):
+    if scheme_of(url) != "dynamodb":
+        raise UserError(f"{url!r} is not a dynamodb: URL; use for instance '{_TABLE_EXAMPLE}'")
+    rest, _, query = url.removeprefix("dynamodb:").partition("?")
+    table = rest.removeprefix("//")
+    if rest == table and _TABLE.fullmatch(table):
+        raise UserError(f"{url!r} lacks two slashes; did you mean 'dynamodb://{url.removeprefix('dynamodb:')}'?")
+    if not _TABLE.fullmatch(table):
         raise UserError(
-            f"{url!r} names no {what}: {name!r} is not {length} of the characters A-Z, a-z, 0-9, '_', '.' and '-'; "
-            f"use for instance '{example}'"
+            f"{url!r} names no table: {table!r} is not 3 to 255 of the characters A-Z, a-z, 0-9, '_', '.' and '-'; "
+            f"use for instance '{_TABLE_EXAMPLE}'"
         )
     try:
-        place, options = parse_query(query, also)
+        place, options = parse_query(query, ("allow_replicas",))
     except ValueError as error:
         raise UserError(f"{url!r}: {error}") from error
-    return AwsUrl(name=name, place=place, options=options)
-
-
-def _aws_example(scheme: str) -> str:
-    return f"{scheme}://{'leases' if scheme == 'dynamodb' else 'flights'}?region=eu-west-1"
+    allowed = options.get("allow_replicas", "false")
+    if allowed not in ("true", "false"):
+        raise UserError(f"{url!r}: allow_replicas={allowed!r} is neither true nor false; correct it or leave it out")
+    return TableUrl(table=table, place=place, allow_replicas=allowed == "true")
 
 
 def _expected(scheme: str, example: str, given: str) -> str:

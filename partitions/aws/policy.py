@@ -48,10 +48,12 @@ class Use(StrEnum):
     """`processor-host table check`, beside what it tries of ITEMS."""
     DELETE = "delete"
     """`processor-host table delete`."""
+    DEREGISTER = "deregister"
+    """The end of the hosts' own consumer of a stream."""
 
 
 COMMANDS: Final = (Use.CREATE, Use.CHECK, Use.DELETE)
-"""What an operator does and no host ever needs."""
+"""What an operator does to a table, and no host ever needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ CALLS: Final[tuple[Call, ...]] = (
     *_calls("dynamodb", Use.DELETE, "DescribeTable", "Scan", "Query", "DeleteTable"),
     *_calls("kinesis", Use.STREAM, "DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"),
     *_calls("kinesis", Use.FAN_OUT, "RegisterStreamConsumer", "DescribeStreamConsumer", "SubscribeToShard"),
+    *_calls("kinesis", Use.DEREGISTER, "DeregisterStreamConsumer"),
 )
 """Every call, once for each use."""
 
@@ -108,18 +111,19 @@ class TableResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamResource:
-    """The stream of a policy; see `TableResource`."""
+    """A stream of a policy; see `TableResource`."""
 
     stream: str
+    """Its name or its whole ARN."""
     region: str
     account: str = "*"
     cloud: str = "aws"
-    is_fan_out: bool = False
-    """Whether the hosts read through a consumer of their own."""
 
     @property
     def arn(self) -> str:
         """The stream's ARN."""
+        if self.stream.startswith("arn:"):
+            return self.stream
         return f"arn:{self.cloud}:kinesis:{self.region}:{self.account}:stream/{self.stream}"
 
 
@@ -139,9 +143,11 @@ def actions_of(uses: Collection[Use]) -> tuple[str, ...]:
 
 def policy_document(
     table: TableResource | None,
-    stream: StreamResource | None,
+    streams: Sequence[StreamResource] = (),
     *,
     group: str | None = None,
+    is_fan_out: bool = False,
+    deregisters: bool = False,
     commands: Sequence[Use] = (),
 ) -> dict[str, Any]:
     """
@@ -149,35 +155,36 @@ def policy_document(
 
     Args:
         table: The lease table; None where the leases are not in DynamoDB.
-        stream: The stream; None where it is not in Kinesis.
+        streams: The streams that are in Kinesis.
         group: Limits the items to those of this group; None allows every group of the table.
+        is_fan_out: Whether the hosts read through a consumer of their own.
+        deregisters: Whether the same credentials should be able to remove that consumer; no host needs it.
         commands: Those of `COMMANDS` that the same credentials should do too. They need every group's items.
     """
     statements: list[dict[str, Any]] = []
     if table is not None:
         statements += _table_statements(table, group, commands)
-    if stream is not None:
-        statements += _stream_statements(stream)
+    if streams:
+        arns = [stream.arn for stream in streams]
+        # A consumer is registered at the stream and then read by its own ARN, which ends in its time of creation.
+        consumers = [*arns, *(f"{arn}/consumer/*" for arn in arns)]
+        statements.append(_statement("ProcessorHostStream", Use.STREAM, arns))
+        if is_fan_out:
+            statements.append(_statement("ProcessorHostFanOut", Use.FAN_OUT, consumers))
+        if deregisters:
+            statements.append(_statement("ProcessorHostDeregister", Use.DEREGISTER, consumers))
     return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _table_statements(table: TableResource, group: str | None, commands: Sequence[Use]) -> Iterator[dict[str, Any]]:
-    items = _statement("ProcessorHostItems", actions_of([Use.ITEMS]), [table.arn])
+    items = _statement("ProcessorHostItems", Use.ITEMS, [table.arn])
     if group is not None:
         items["Condition"] = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{group}#*"]}}
     yield items
-    yield _statement("ProcessorHostTable", actions_of([Use.TABLE]), [table.arn])
+    yield _statement("ProcessorHostTable", Use.TABLE, [table.arn])
     for command in dict.fromkeys(commands):
-        yield _statement(f"ProcessorHostTable{command.value.title()}", actions_of([command]), [table.arn])
+        yield _statement(f"ProcessorHostTable{command.value.title()}", command, [table.arn])
 
 
-def _stream_statements(stream: StreamResource) -> Iterator[dict[str, Any]]:
-    yield _statement("ProcessorHostStream", actions_of([Use.STREAM]), [stream.arn])
-    if stream.is_fan_out:
-        # A consumer is registered at the stream and then read by its own ARN, which ends in its time of creation.
-        resources = [stream.arn, f"{stream.arn}/consumer/*"]
-        yield _statement("ProcessorHostFanOut", actions_of([Use.FAN_OUT]), resources)
-
-
-def _statement(sid: str, actions: Sequence[str], resources: Sequence[str]) -> dict[str, Any]:
-    return {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
+def _statement(sid: str, use: Use, resources: Sequence[str]) -> dict[str, Any]:
+    return {"Sid": sid, "Effect": "Allow", "Action": list(actions_of([use])), "Resource": list(resources)}

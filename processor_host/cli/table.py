@@ -21,7 +21,7 @@ from partitions.stores.base import Store
 from processor_host.cli.errors import OneLineGroup
 from processor_host.errors import NotThereError, UserError
 from processor_host.settings import check_id
-from processor_host.urls import ALLOW_REPLICAS, AwsUrl, is_replicas_allowed, parse_aws_url
+from processor_host.urls import TableUrl, parse_table_url
 
 if TYPE_CHECKING:
     from partitions.stores.dynamodb.tables import Finding
@@ -60,7 +60,7 @@ def table() -> None:
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag of the table; may be repeated.")
 def create(url: str, no_backups: bool, no_protection: bool, tags: tuple[str, ...]) -> None:
     """Make the table: on-demand, with point-in-time recovery and deletion protection. One that is there is checked."""
-    named, given = _named(url), _tags(tags)
+    named, given = parse_table_url(url), _tags(tags)
     anyio.run(_create, named, not no_backups, not no_protection, given)
 
 
@@ -87,13 +87,13 @@ def check(
     Ends with 0 where a host can run on it, else with 3. Calls are tried with a condition that is never met.
     """
     check_id("group", group)
-    named = _named(url)
-    allow_replicas = allow_replicas or is_replicas_allowed(named, url)
+    named = parse_table_url(url)
+    allow_replicas = allow_replicas or named.allow_replicas
 
     async def run() -> None:
         from processor_host.cli.table_calls import TableCalls
 
-        async with TableCalls(named.name, named.place) as calls:
+        async with TableCalls(named.table, named.place) as calls:
             findings = await _findings(
                 calls,
                 wants_backups=not no_backups,
@@ -112,14 +112,14 @@ def check(
 @click.option("--force", is_flag=True, help="Also while hosts are alive in it.")
 def delete(url: str, yes: bool, force: bool) -> None:
     """Delete the table with every lease, checkpoint and group in it. Refused while it is protected or in use."""
-    anyio.run(_delete, _named(url), yes, force)
+    anyio.run(_delete, parse_table_url(url), yes, force)
 
 
-async def _create(named: AwsUrl, wants_backups: bool, wants_protection: bool, tags: Mapping[str, str]) -> None:
+async def _create(named: TableUrl, wants_backups: bool, wants_protection: bool, tags: Mapping[str, str]) -> None:
     from partitions.stores.dynamodb.tables import problems_of
     from processor_host.cli.table_calls import TableCalls
 
-    async with TableCalls(named.name, named.place) as calls:
+    async with TableCalls(named.table, named.place) as calls:
         # Looked for first: whoever may not create tables may still check that theirs is there.
         is_there = await calls.describe() is not None
         is_made = not is_there and await calls.create(is_protected=wants_protection, tags=tags)
@@ -128,7 +128,7 @@ async def _create(named: AwsUrl, wants_backups: bool, wants_protection: bool, ta
             findings = await _findings(
                 calls, wants_backups=wants_backups, wants_protection=wants_protection, allow_replicas=False, group=None
             )
-            click.echo(f"table {named.name!r} in {calls.region} is there already; nothing was changed")
+            click.echo(f"table {named.table!r} in {calls.region} is there already; nothing was changed")
             _show(calls, findings, as_json=False)
             return
         knows_backups = not wants_backups or await calls.turn_backups_on()
@@ -141,7 +141,7 @@ async def _create(named: AwsUrl, wants_backups: bool, wants_protection: bool, ta
             description.get("DeletionProtectionEnabled")
         ]
         click.echo(
-            f"made table {named.name!r} in {calls.region}: on-demand, point-in-time recovery {backups}, "
+            f"made table {named.table!r} in {calls.region}: on-demand, point-in-time recovery {backups}, "
             f"deletion protection {protection}"
         )
 
@@ -195,44 +195,44 @@ def _show(calls: TableCalls, findings: Sequence[Finding], as_json: bool) -> None
         raise NotThereError("\n".join(_problem(calls, each) for each in wrong))
 
 
-async def _delete(named: AwsUrl, yes: bool, force: bool) -> None:
+async def _delete(named: TableUrl, yes: bool, force: bool) -> None:
     from partitions.stores.dynamodb.tables import KEYS, keys_of
     from processor_host.cli.table_calls import TableCalls
 
-    async with TableCalls(named.name, named.place) as calls:
+    async with TableCalls(named.table, named.place) as calls:
         description = await calls.describe()
         if description is None:
             raise _missing(calls)
         if (keys := keys_of(description)) != KEYS:
             raise UserError(
-                f"table {named.name!r} has the keys {keys}, expected {KEYS}: it keeps no leases; left as it is"
+                f"table {named.table!r} has the keys {keys}, expected {KEYS}: it keeps no leases; left as it is"
             )
         if description.get("DeletionProtectionEnabled"):
             address = "" if named.place.endpoint_url is None else f" --endpoint-url {named.place.endpoint_url}"
             raise UserError(
-                f"table {named.name!r} in {calls.region} is protected from deletion; take the protection off first: "
-                f"aws dynamodb update-table --table-name {named.name} --region {calls.region}{address} "
+                f"table {named.table!r} in {calls.region} is protected from deletion; take the protection off first: "
+                f"aws dynamodb update-table --table-name {named.table} --region {calls.region}{address} "
                 "--no-deletion-protection-enabled"
             )
         groups = await calls.groups_with_sessions()
         if not force and (living := await _living(named, groups)):
             raise UserError(
-                f"table {named.name!r} in {calls.region} is in use by {', '.join(living)}; "
+                f"table {named.table!r} in {calls.region} is in use by {', '.join(living)}; "
                 "stop its hosts first, or give --force"
             )
         if not yes:
-            _confirm(named.name, calls.region)
+            _confirm(named.table, calls.region)
         await calls.delete()
         await calls.wait_until("to be gone", lambda found: found is None, _tell)
-        click.echo(f"deleted table {named.name!r} in {calls.region}")
+        click.echo(f"deleted table {named.table!r} in {calls.region}")
 
 
-async def _living(named: AwsUrl, groups: Sequence[str]) -> list[str]:
+async def _living(named: TableUrl, groups: Sequence[str]) -> list[str]:
     from partitions.stores.dynamodb import DynamoDBStore
 
     if not groups:
         return []
-    store = DynamoDBStore(named.name, place=named.place, call_timeout_s=CALL_TIMEOUT_S, allow_replicas=True)
+    store = DynamoDBStore(named.table, place=named.place, call_timeout_s=CALL_TIMEOUT_S, allow_replicas=True)
     try:
         await store.open()
         return await living_sessions(store, groups, _tell)
@@ -300,10 +300,6 @@ def _confirm(name: str, region: str) -> None:
 def _takes_requests(description: Mapping[str, Any] | None) -> bool:
     """Say whether a table that is being made can be used, or will never be."""
     return description is not None and description.get("TableStatus") != "CREATING"
-
-
-def _named(url: str) -> AwsUrl:
-    return parse_aws_url(url, "dynamodb", (ALLOW_REPLICAS,))
 
 
 def _tags(given: Sequence[str]) -> dict[str, str]:

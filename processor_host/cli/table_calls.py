@@ -20,7 +20,7 @@ from partitions.aws.places import AwsPlace, query_of
 from partitions.stores.dynamodb.tables import Finding, Verdict, create_request
 from processor_host.errors import NotThereError
 
-__all__ = ["TableCalls", "Try", "tries_of"]
+__all__ = ["TRIED_KEY", "TableCalls", "Try", "tries_of"]
 
 CALL_TIMEOUT_S: Final = 10.0
 
@@ -42,6 +42,10 @@ NEVER: Final = "attribute_exists(#pk) AND attribute_not_exists(#pk)"
 """A condition that no item and no missing item meets: a write on it is judged by IAM and then refused."""
 
 
+TRIED_KEY: Final = "#check"
+"""What the key ends in that is tried; no item ever has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
     """A call that shows whether an action is allowed, and changes nothing."""
@@ -61,7 +65,7 @@ def tries_of(table: str, group: str) -> tuple[Try, ...]:
         table: The table's name.
         group: The calls are about a key of this group, because a policy may allow no other.
     """
-    key = {"pk": {"S": f"{group}#check"}, "sk": {"S": "check"}}
+    key = {"pk": {"S": group + TRIED_KEY}, "sk": {"S": "check"}}
     never = {"ConditionExpression": NEVER, "ExpressionAttributeNames": {"#pk": "pk"}}
     write = {"TableName": table, "Key": key}
     update = {
