@@ -34,6 +34,9 @@ ERROR_CHARS_MAX: Final = 2_000
 TRACEBACK_CHARS_MAX: Final = 16_000
 """The end of a traceback is kept, which names the place and the error."""
 
+BASE64_BYTES: Final = 16
+"""What the padding and a longer name of the field take beside the payload itself."""
+
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -232,7 +235,7 @@ def fitted(letter: Letter, size_of: Callable[[Letter], int], bytes_max: int) -> 
 
     Args:
         letter: A whole one.
-        size_of: How many bytes a letter takes in the sink; at most 4 for each 3 of payload, and more for more.
+        size_of: How many bytes a letter takes in the sink.
         bytes_max: The sink's limit.
 
     Raises:
@@ -248,5 +251,8 @@ def fitted(letter: Letter, size_of: Callable[[Letter], int], bytes_max: int) -> 
     left = bytes_max - size_of(bare)
     if left < 0:
         raise ValueError(f"a letter for {letter.id!r} takes {size_of(bare)} bytes without payload, limit {bytes_max}")
-    # Base64 takes four bytes for three, and pads the last ones.
-    return replace(bare, data=letter.data[: max(0, left - 4) * 3 // 4])
+    # Base64 takes four bytes for three, and pads the last ones; an escaped text may take more.
+    count = max(0, left - BASE64_BYTES) * 3 // 4
+    while size_of(kept := replace(bare, data=letter.data[:count])) > bytes_max:
+        count = count * 3 // 4
+    return kept

@@ -151,6 +151,11 @@ class Called:
         await process(batch)
 
 
+class TakesTwo:
+    def __init__(self, batch: Batch, process: Process) -> None:
+        self.given = (batch, process)
+
+
 def test_middleware_may_be_any_callable_of_two() -> None:
     """A class with settings of its own is as good as a function."""
     first, second = Called(), noting("a", [])
@@ -165,6 +170,7 @@ def test_middleware_may_be_any_callable_of_two() -> None:
         (lambda: 3, "is no list; write middleware=[…]"),
         (lambda: "tracing", "middleware='tracing' is no list; write middleware=[…]"),
         (lambda: [Called], "middleware Called is not one; give an `async def`"),
+        (lambda: [TakesTwo], "middleware TakesTwo is not one; give an `async def`"),
         (lambda: [print, 3], "middleware 3 is not one; give an `async def`"),
         (lambda: [nothing], "middleware nothing is not one; give an `async def`"),
     ],

@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry import trace
@@ -35,6 +36,26 @@ def traceparent(span_id: int) -> dict[str, str]:
     return {"traceparent": f"00-{TRACE_ID:032x}-{span_id:016x}-01"}
 
 
+class Links:
+    """The links that were given to the last span, also those that the SDK leaves out."""
+
+    of_last_span: ClassVar[list[int]] = []
+
+
+class NotingTracer(trace.Tracer):
+    """Passes everything on to the SDK's."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self.tracer = tracer
+
+    def start_span(self, *arguments: Any, **named: Any) -> trace.Span:
+        return self.tracer.start_span(*arguments, **named)
+
+    def start_as_current_span(self, *arguments: Any, **named: Any) -> Any:
+        Links.of_last_span = [link.context.span_id for link in named["links"]]
+        return self.tracer.start_as_current_span(*arguments, **named)
+
+
 async def exported(*headers: Mapping[str, str], error: Exception | None = None) -> tuple[ReadableSpan, list[int]]:
     """The one span of a batch whose records had these headers, and the current span's id seen inside of `process`."""
     exporter = InMemorySpanExporter()
@@ -55,7 +76,7 @@ async def exported(*headers: Mapping[str, str], error: Exception | None = None) 
     ]
     async with stage.living() as session:
         batch = Batch(records, lease=await stage.acquired(session), lag_s=None, save=save)
-        middleware = tracing(group="delays", stream="local:s.db", tracer=provider.get_tracer("tests"))
+        middleware = tracing(group="delays", stream="local:s.db", tracer=NotingTracer(provider.get_tracer("tests")))
         try:
             await around([middleware], process)(batch)
         except ValueError:
@@ -98,6 +119,7 @@ async def test_malformed_context_is_no_link_and_no_failure(header: str) -> None:
     span, _ = await exported({"traceparent": header}, traceparent(0xB2))
 
     assert [link.context.span_id for link in span.links] == [0xB2]
+    assert Links.of_last_span == [0xB2]
 
 
 async def test_links_are_bounded_and_the_first_ones_stay() -> None:

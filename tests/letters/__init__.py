@@ -1,0 +1,1 @@
+"""Dead letters: what they hold, and each sink that keeps them."""
