@@ -74,8 +74,9 @@ async def acquire_is_refused_when_the_lease_was_taken(store: Store, group: str) 
 
 @scenario(Acquire)
 async def acquire_is_refused_when_only_the_owner_differs(store: Store, group: str) -> None:
-    """A release leaves the token, so the token alone does not say who owns it."""
+    """A release leaves the token, so the token alone does not say who owns it, nor whether anybody does."""
     held = await owned(store, group, by="b:1")
+    await is_refused(store, group, an_acquire(replace(held, owner=None)), held)
     free = await applied(store, group, Release(partition="p", owner="b:1", token=1))
 
     await is_refused(store, group, an_acquire(held), free)
