@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from partitions.events import LeaseAcquired
 from partitions.items import ask_key
 from partitions.verbs import Acquire, Ask, Beat, Release
 from tests.simulation.directed.schedules import schedule
@@ -75,6 +78,7 @@ async def test_owner_ignores_an_ask_and_is_robbed(stage: Stage, phase_s: float) 
     await world.wait(HANDOFF_S + D)
 
     assert [write.verb.seen_token for write in world.network.applied(Acquire) if write.place == "b"] == [1]
+    assert [event.reason for event in world.events(LeaseAcquired, place="b")] == ["forced"]
 
 
 @schedule(partitions=1)
@@ -93,6 +97,9 @@ async def test_ask_is_written_while_a_beat_is_on_its_way_and_the_answer_of_the_a
     # Applied right before the ask is, so that it does not show it.
     assert await a.beat()
     assert await result_of(asking) == 1
+    [sent] = world.network.applied(Ask)
+    beat = world.network.applied(Beat)[-1]
+    assert sent.sent_s < beat.sent_s < beat.at_s < sent.at_s
     await world.wait(2 * D)
 
     assert [write.place for write in world.network.applied(Acquire)] == ["a", "b"]
@@ -110,8 +117,13 @@ async def test_beat_whose_answer_is_late_shows_an_ask(stage: Stage) -> None:
     stage.disturb(of("a", "Release"), lose_request=True)
     assert await a.beat()
     assert await b.ask("p0") == 1
-    stage.disturb(of("a", "Beat"), lose_answer=True, times=2)
+    late = stage.disturb(of("a", "Beat"), lose_answer=True, times=2)
     await world.wait(2 * D)
+    assert late.hits == 2
+    shows = next(w for w in world.network.applied(Beat) if w.result.item.asks and w.answered_s < math.inf)
+    [sent] = world.network.applied(Ask)
+    # Two that would have shown it were lost before.
+    assert len([w for w in world.network.applied(Beat) if w.place == "a" and sent.at_s < w.at_s < shows.at_s]) == 2
 
     assert [write.place for write in world.network.applied(Acquire)] == ["a", "b"]
 
@@ -177,6 +189,7 @@ async def test_ask_by_nobody_or_by_one_who_is_gone_stands_when_another_follows_i
     await world.wait(HANDOFF_S + D)
 
     assert world.leases()["p0"].owner == "b:1"
+    assert [event.reason for event in world.events(LeaseAcquired, place="b")] == ["forced"]
 
 
 @schedule(partitions=2)
@@ -193,5 +206,8 @@ async def test_asker_dies_and_another_follows_its_ask(stage: Stage) -> None:
     stage.kill("b")
     await world.wait(2 * D)
     assert world.network.applied(Release) == []
+    [key] = [key for write in world.network.applied(Ask) for key in write.verb.keys]
+    assert all(item.host_id == "a" and key in item.asks for item in world.sessions().values())
     stage.host("c", record_s=0.02)
     await world.wait(HANDOFF_S + 2 * D)
+    assert "forced" in [event.reason for event in world.events(LeaseAcquired, place="c")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partitions.events import LeaseAcquired
-from partitions.items import ask_key
+from partitions.items import ASKS_MAX, ask_key
 from partitions.verbs import Acquire, Ask, Refused, Release
 from tests.simulation.directed.checks import demand, demand_in_time, demand_reads
 from tests.simulation.directed.schedules import schedule
@@ -33,6 +33,7 @@ async def test_asker_dies_after_asking(stage: Stage) -> None:
     await world.wait(4.0)
     stage.host("b")
     await asked(world)
+    assert world.network.applied(Release) == []
     stage.kill("b")
     killed_s = world.now_s
     await demand_in_time(
@@ -53,6 +54,7 @@ async def test_asker_is_told_to_stop_between_ask_and_release(stage: Stage, waits
     stage.host("b")
     await asked(world)
     await world.wait(waits_s)
+    assert world.network.applied(Release) == []
     stage.stop("b")
     await world.until(lambda: bool(world.network.applied(Release)), within_s=D)
     released_s = world.now_s
@@ -70,6 +72,7 @@ async def test_asker_drains_for_long_after_asking(stage: Stage) -> None:
     await world.until(lambda: world.shares() == [2], within_s=D)
     b = await stage.puppet("b")
     assert await b.ask("p0") == 1
+    assert world.network.applied(Release) == []
     b.session.drain()
     await world.until(lambda: bool(world.network.applied(Release)), within_s=D)
     await demand_in_time(world, "a draining asker is not waited for", lambda: world.shares() == [2, 0], within_s=2 * B)
@@ -143,6 +146,7 @@ async def test_owner_is_set_to_a_longer_hand_off_than_the_asker(stage: Stage) ->
     stage.host("b", handoff_s=D)
     await asked(world)
     await world.until(lambda: bool(world.events(LeaseAcquired, place="b")), within_s=40.0)
+    assert [event.reason for event in world.events(LeaseAcquired, place="b")] == ["forced"]
 
 
 @schedule(partitions=2)
@@ -157,7 +161,13 @@ async def test_asker_sleeps_beyond_its_session_and_the_moment_of_force(stage: St
     await asked(world)
     await world.wait(HANDOFF_S - 1.0)
     world.freeze("b")
+    slept_s = world.now_s
     await world.wait(D + 4.0)
+    [sent] = world.network.applied(Ask)
+    # It slept over the moment of force, and beyond its session.
+    assert slept_s < sent.answered_s + HANDOFF_S < world.now_s
+    assert sent.verb.asker not in world.sessions()
+    assert [write for write in world.network.applied(Acquire) if write.place == "b"] == []
     world.thaw("b")
     await world.wait(HANDOFF_S)
 
@@ -201,6 +211,7 @@ async def test_host_joins_one_that_may_be_asked_for_less_than_it_has_to_give(sta
     await demand_in_time(world, "even shares", lambda: world.shares() == [80, 80], within_s=10 * B)
     moves = [write for write in world.network.applied(Acquire) if write.at_s > joined_s]
     demand("fewest moves", len(moves) == 80, f"{len(moves)} moves, expected 80")
+    assert max(len(write.result.item.asks) for write in world.network.applied(Ask)) == ASKS_MAX
 
 
 @schedule(partitions=4, cases={"lost": {"what": "lose_answer"}, "a fault": {"what": "fail_after"}})
@@ -210,9 +221,10 @@ async def test_answer_of_an_ask_is_lost(stage: Stage, what: str) -> None:
     world.put(100)
     stage.host("a")
     await world.until(lambda: world.shares() == [4], within_s=D)
-    stage.disturb(of("b", "Ask"), times=1, **{what: True})
+    lost = stage.disturb(of("b", "Ask"), times=1, **{what: True})
     stage.host("b")
     await demand_in_time(world, "even shares", lambda: world.shares() == [2, 2], within_s=10 * B)
+    assert lost.hits == 1
 
 
 @schedule(partitions=9)
@@ -236,10 +248,12 @@ async def test_release_arrives_while_the_asker_looks_away_and_it_dies(stage: Sta
     world.put(100)
     stage.host("a")
     await world.wait(4.0)
-    stage.disturb(of("b", "read_some_leases"), lose_request=True)
+    looks = stage.disturb(of("b", "read_some_leases"), lose_request=True)
     stage.host("b")
     await asked(world)
     await world.until(lambda: bool(world.network.applied(Release)), within_s=D)
+    assert looks.hits
+    assert [write for write in world.network.applied(Acquire) if write.place == "b"] == []
     stage.kill("b")
     await demand_in_time(world, "a dead asker is replaced", lambda: world.shares() == [2], within_s=D + 2 * B)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from partitions.sessions import Session
-from partitions.verbs import Beat, Leave
+from partitions.verbs import Acquire, Beat, Leave
 from tests.simulation.directed.checks import demand, demand_in_time
 from tests.simulation.directed.schedules import schedule
 from tests.simulation.directed.stage import Stage, of
@@ -56,10 +56,14 @@ async def test_host_is_told_to_stop_while_an_acquire_is_on_its_way(stage: Stage,
     )
     await world.wait(0.1)
     stage.stop("a")
+    stopped_s = world.now_s
     await demand_in_time(
         world, "all stop", lambda: {item.host_id for item in world.sessions().values()} == {"b"}, within_s=2.0
     )
     await demand_in_time(world, "the next owner does not wait", lambda: world.shares() == [2], within_s=D / 3 + 2.0)
+    await world.wait(1.0)
+    [acquire] = [w for w in world.network.history if isinstance(w.verb, Acquire) and w.place == "a"]
+    assert acquire.sent_s < stopped_s < acquire.answered_s
 
 
 @schedule(partitions=1)
@@ -72,6 +76,8 @@ async def test_acquire_is_answered_when_its_session_is_over(stage: Stage) -> Non
     stage.disturb(of("a", "Acquire"), after_s=0.8)
     taking = a.taking("p0")
     await world.wait(0.1)
+    assert world.leases()["p0"].owner == "a:1"
+    assert not taking.done()
     await a.do(end, a.session)
     lease = await result_of(taking)
     assert lease is not None
@@ -109,5 +115,6 @@ async def test_host_is_started_again_within_a_duration(stage: Stage, end: str) -
         stage.stop("a")
         await world.until(lambda: len(world.sessions()) == 2, within_s=D)
     await world.wait(D / 3)
+    assert [item.host_id for item in world.sessions().values()].count("a") == (end == "killed")
     stage.host("a2", host_id="a")
     await demand_in_time(world, "even shares", lambda: world.is_balanced(3), within_s=2 * D)

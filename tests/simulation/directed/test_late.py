@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import anyio
 import pytest
 
@@ -159,8 +161,9 @@ async def test_register_arrives_again_after_its_session_was_fenced(stage: Stage)
     world.network.cut_off.clear()
     await world.wait(4 * D)
 
-    again = [write for write in world.network.applied(Register) if write.is_repeat]
-    assert len(again) == 1
+    [again] = [write for write in world.network.applied(Register) if write.is_repeat]
+    fences_s = [w.at_s for w in world.network.applied(Fence) if w.verb.session_id == again.verb.session_id]
+    assert fences_s[0] < again.at_s < fences_s[1]
 
 
 @schedule(partitions=2, latency_s=0.02)
@@ -175,6 +178,10 @@ async def test_checkpoint_arrives_again_after_a_later_one(stage: Stage) -> None:
 
     again = [write for write in world.network.history if isinstance(write.verb, SaveCheckpoint) and write.is_repeat]
     assert len(again) > 5
+    # The one in front had been stored and a later one too.
+    saves = [write for write in world.network.history if isinstance(write.verb, SaveCheckpoint)]
+    stored = {(w.verb.partition, w.verb.seq): w.at_s for w in saves if not w.is_repeat}
+    assert [w for w in again if stored.get((w.verb.partition, w.verb.seq + 1), math.inf) < w.at_s]
 
 
 @schedule(partitions=2, cases={"lost": {"what": "lose_answer"}, "a fault": {"what": "fail_after"}})
@@ -218,6 +225,11 @@ async def test_snapshot_is_read_while_a_release_is_on_its_way(stage: Stage) -> N
     stage.host("b")
     await world.wait(3 * D)
 
+    [release] = [write for write in world.network.applied(Release) if write.place == "a"]
+    assert any(
+        call.place == "a" and call.operation == "read_leases" and release.sent_s < at_s < release.at_s - 0.1
+        for at_s, call in world.network.calls
+    )
     demand("fewest moves", len(world.network.applied(Acquire)) == 3, world.network.applied(Acquire))
     demand("an orderly hand-over repeats nothing", repeats(world) == 0, f"{repeats(world)} repeated")
 
@@ -248,9 +260,10 @@ async def test_release_is_cancelled_and_its_first_try_fails(stage: Stage) -> Non
     a = await stage.puppet("a", processes=False)
     lease = await a.take("p0")
     assert lease is not None
-    stage.disturb(of("a", "Release"), fail_before=True, times=1)
+    failing = stage.disturb(of("a", "Release"), fail_before=True, times=1)
     a.start(in_a_hurry, lease)
     await demand_in_time(world, "a cancelled release is sent", lambda: world.leases()["p0"].owner is None, within_s=2.0)
+    assert failing.hits == 1
 
 
 async def in_a_hurry(lease: Lease) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from partitions.sources.base import PartitionInfo
 from partitions.sources.memory import MemorySource
-from partitions.verbs import Complete, Create, Delete
+from partitions.verbs import Acquire, Beat, Complete, Create, Delete
 from tests.simulation.directed.checks import demand, demand_in_time
 from tests.simulation.directed.schedules import schedule
 from tests.simulation.directed.stage import Stage, of
@@ -47,21 +47,28 @@ async def test_parents_owner_takes_one_child_so_that_the_sums_match(stage: Stage
         within_s=D / 3 + 2 * B,
         since_s=completed_s,
     )
+    await world.wait(D / 3)
+    [child] = [w for w in world.network.applied(Acquire) if w.place == "a" and w.verb.partition in children]
+    beats_s = [w.at_s for w in world.network.applied(Beat) if w.place == "a" and w.at_s > completed_s]
+    # As many as before, told by its next beat.
+    assert completed_s - 0.1 < child.at_s < beats_s[0]
     demand("even shares", world.shares() == [2, 1], world.owners())
 
 
 @schedule(partitions=2, cases={"its listing is old": {"after_s": 4.0}, "its listing is new": {"after_s": None}})
 async def test_children_are_merged_before_their_parent_completes(stage: Stage, after_s: float | None) -> None:
     """Grandchildren wait for children that nobody has started; an old listing makes them in the order of the stream."""
-    world = await at_work(stage, a={}, b={})
+    is_old = after_s is not None
+    often = {"discovery_interval_s": 1.0 if is_old else 30.0}
+    world = await at_work(stage, a=often, b=often)
     name = "p0"
     world.put(60, partitions=[name])
     left, right = world.source.split(name)
     world.put(20, partitions=[left, right])
-    if after_s is not None:
+    if is_old:
         # Read before the merge, and answered after it.
-        stage.disturb(lambda call: call.operation == "source.list", after_s=after_s, times=4)
-    await world.wait(0.5)
+        old = stage.disturb(lambda call: call.operation == "source.list", after_s=after_s, times=2)
+        await world.until(lambda: old.hits == 2, within_s=2.0)
     assert not world.network.applied(Complete)
     merged = world.source.merge(left, right)
     world.put(20, partitions=[merged])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from partitions.items import known_of
-from partitions.verbs import Acquire
+from partitions.verbs import Acquire, Register
 from tests.simulation.directed.checks import demand, demand_in_time, demand_reads
 from tests.simulation.directed.schedules import schedule
 from tests.simulation.directed.stage import Stage, of
@@ -37,6 +37,15 @@ async def test_host_starts_between_the_two_reads_of_another(stage: Stage) -> Non
     await world.wait(0.41)
     stage.host("a")
     await world.wait(D)
+    reads_s = {
+        operation: next(at_s for at_s, call in world.network.calls if of("b", operation)(call))
+        for operation in ("read_leases", "read_sessions")
+    }
+    first, second = sorted(reads_s.values())
+    began_s = [write.at_s for write in world.network.applied(Register, Acquire) if write.place == "a"]
+    # Each read sees the store so long after it was sent.
+    assert len(began_s) > 1
+    assert first + 0.4 < began_s[0] < second + 0.4
 
 
 @schedule(partitions=4)
@@ -48,10 +57,13 @@ async def test_look_that_may_be_stale_lacks_an_owner_who_has_just_registered(sta
     await world.until(lambda: world.shares() == [4], within_s=D)
     await world.wait(3.0)
     stale = tuple(world.store.sessions_now(GROUP))
-    stage.disturb(of("b", "look_at_sessions"), changes=lambda _: stale)
+    looks = stage.disturb(of("b", "look_at_sessions"), changes=lambda _: stale)
     stage.host("a", audit_interval_s=1000.0)
     # Until b's audit: it is shown a in no other way.
+    since_s = world.now_s
     await world.wait(70.0)
+    assert looks.hits > 20
+    assert any(of("b", "read_leases")(call) and at_s > since_s + 30.0 for at_s, call in world.network.calls)
 
 
 @schedule(partitions=2)
@@ -123,9 +135,10 @@ async def test_host_goes_while_a_read_of_another_is_on_its_way(stage: Stage, end
         stage.host(name)
     await world.until(lambda: world.is_balanced(3), within_s=3 * D)
     await world.wait(2 * D)
-    stage.disturb(reads_of("bc"), before_s=0.6, after_s=0.6, times=6)
+    slow = stage.disturb(reads_of("bc"), before_s=0.6, after_s=0.6, times=6)
     stage.host("d")
-    await world.wait(2.5)
+    await world.until(lambda: slow.hits > 0, within_s=D, every_s=0.01)
+    await world.wait(0.7)
     if end == "stop":
         stage.stop("a")
     else:

@@ -255,6 +255,8 @@ async def test_machine_is_suspended_for_longer_than_its_session(stage: Stage) ->
     machine.suspend()
     world.freeze("a")
     await world.wait(3 * D)
+    assert world.shares() == [2]
     machine.resume()
     world.thaw("a")
     await world.wait(D)
+    assert world.events(SessionEnded, place="a")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from partitions.events import LeaseEnded
+from partitions.events import LeaseEnded, SessionEnded
 from partitions.verbs import Acquire
+from processor_host.events import ProcessorFailed
 from tests.simulation.directed.checks import demand, demand_in_time
 from tests.simulation.directed.schedules import schedule
 from tests.simulation.directed.stage import Stage, of
@@ -54,6 +55,7 @@ async def test_host_wakes_in_the_middle_of_a_batch(stage: Stage, sleeps_s: float
     world.thaw("a")
     await world.wait(D)
 
+    assert world.events(SessionEnded, place="a")
     assert not [entry for entry in world.handled(frozen[0].partition) if entry.place == "a" and not entry.held]
 
 
@@ -77,6 +79,9 @@ async def test_record_is_in_hand_when_its_session_ends(stage: Stage) -> None:
     is_slow = False
     world.network.cut_off.add("a")
     await world.wait(3 * D)
+    [in_hand] = [entry for entry in world.handled() if entry.end_s is None]
+    assert in_hand.place == "a"
+    assert [entry for entry in world.handled(in_hand.partition) if entry.place == "b"]
 
 
 @schedule(partitions=2)
@@ -90,6 +95,7 @@ async def test_host_wakes_whose_clock_stood_still_and_cannot_beat(stage: Stage) 
     world.put(200)
     world.freeze("a", clock_stops=True)
     await world.wait(3 * D)
+    assert world.shares() == [2]
     stage.disturb(of("a", "Beat"), fail_before=True)
     world.thaw("a")
     await demand_in_time(
@@ -116,6 +122,9 @@ async def test_host_sleeps_while_a_call_is_on_its_way(stage: Stage, operation: s
     await world.until(lambda: slow.hits == 1, within_s=3 * D, every_s=0.01)
     await world.wait(0.15)
     world.freeze(place)
+    frozen_s = world.now_s
+    [sent_s, *_] = [at_s for at_s, call in reversed(world.network.calls) if of(place, operation)(call)]
+    assert sent_s + 0.1 < frozen_s < sent_s + 0.4
     await world.wait(2 * D)
     world.thaw(place)
     await world.wait(2 * D)
@@ -166,6 +175,7 @@ async def test_processor_of_one_partition_fails_for_a_minute(stage: Stage) -> No
     await world.wait(D)
     since_s = world.now_s
     await world.wait(60.0)
+    assert len(world.events(ProcessorFailed)) > 5
     moves = [write for write in world.network.applied(Acquire) if write.at_s > since_s]
     demand("no step in a balanced group", not moves, moves)
     is_broken = False
