@@ -16,7 +16,7 @@ from processor_host.cli.errors import OneLineGroup
 
 __all__ = ["main"]
 
-COMMANDS: Final = ("run", "status", "stream", "table", "iam-policy")
+COMMANDS: Final = ("run", "status", "stream", "table", "iam-policy", "dead-letters")
 """Each, with underscores, the name of a module here, and of the command in it."""
 
 

@@ -33,10 +33,18 @@ _REMOVING: Final = f'{{"{REMOVED}":'.encode("ascii")
 
 
 class FileLetters:
-    """A `LetterBox` in one file; `open` makes it where it is not there."""
+    """A `LetterBox` in one file."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, makes: bool = True) -> None:
+        """
+        Name the file.
+
+        Args:
+            path: Where it is.
+            makes: Whether `open` makes it where it is not there.
+        """
         self._path = Path(path).absolute()
+        self._makes = makes
 
     @property
     def url(self) -> str:
@@ -47,6 +55,8 @@ class FileLetters:
         """See `LetterSink.open`."""
 
         def attempt() -> None:
+            if not self._makes and not self._path.exists():
+                raise NotThereError(f"{self.url} is not there; hosts make it, commands do not")
             try:
                 with self._path.open("ab"):
                     return

@@ -42,10 +42,18 @@ CREATE TABLE letters (
 
 
 class SqliteLetters:
-    """A `LetterBox` in one SQLite file; `open` makes it where it is not there."""
+    """A `LetterBox` in one SQLite file."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, makes: bool = True) -> None:
+        """
+        Name the file.
+
+        Args:
+            path: Where it is.
+            makes: Whether `open` makes it where it is not there.
+        """
         self._path = Path(path).absolute()
+        self._makes = makes
 
     @property
     def url(self) -> str:
@@ -108,6 +116,8 @@ class SqliteLetters:
         return db
 
     def _set_up(self) -> None:
+        if not self._makes and not self._path.exists():
+            raise NotThereError(f"{self.url} is not there; hosts make it, commands do not")
         try:
             with closing(self._connect()) as db:
                 db.isolation_level = None

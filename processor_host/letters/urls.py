@@ -31,9 +31,13 @@ _NAMES: Final = {
 """What stands after the slashes, and which names AWS takes."""
 
 
-def open_sink(url: str) -> LetterBox:
+def open_sink(url: str, *, makes: bool = True) -> LetterBox:
     """
     Return the sink that a URL names; its `open` connects.
+
+    Args:
+        url: Names the sink.
+        makes: Whether its `open` may make a file that is not there. Queues and tables are never made.
 
     Raises:
         UserError: the URL names no kind of sink, or is malformed.
@@ -42,11 +46,11 @@ def open_sink(url: str) -> LetterBox:
         case "file":
             from processor_host.letters.file import FileLetters
 
-            return FileLetters(parse_file_url(url, "file"))
+            return FileLetters(parse_file_url(url, "file"), makes=makes)
         case "sqlite":
             from processor_host.letters.sqlite import SqliteLetters
 
-            return SqliteLetters(parse_file_url(url, "sqlite"))
+            return SqliteLetters(parse_file_url(url, "sqlite"), makes=makes)
         case "sqs":
             name, place = _named(url, "sqs")
             from processor_host.letters.sqs import SqsLetters
