@@ -30,6 +30,7 @@ from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_t
 from processor_host.errors import UserError
 from processor_host.events import HostReady
 from processor_host.logs import LEVELS, EventLog, configure
+from processor_host.rights import check_rights
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.settings_text import read_settings, unknown_variables
 from processor_host.urls import is_made_at_start, open_source, open_store
@@ -120,7 +121,7 @@ def run(
 
     async def main() -> int:
         try:
-            status = await _prepare_and_run(source, store, settings, make_host)
+            status = await _prepare_and_run(group, source, store, settings, make_host)
         except Exception as error:  # Containment: the end of the process; what a user can mend goes on to be one line.
             status = failed(error)
         # The loop waits for the threads of its executor as it closes, and user code may keep one busy for ever.
@@ -145,9 +146,9 @@ def _leave_threads(before: frozenset[threading.Thread], status: int) -> None:
 
 
 async def _prepare_and_run(
-    source: str, store: str, settings: HostSettings, make_host: Callable[[], ProcessorHost]
+    group: str, source: str, store: str, settings: HostSettings, make_host: Callable[[], ProcessorHost]
 ) -> int:
-    """Check source and port before anything is made for them, make the store if it is a file, and run."""
+    """Check source and port before anything is made for them, make the store or try what it allows, and run."""
     probe = open_source(source)
     try:
         await probe.open()
@@ -155,8 +156,15 @@ async def _prepare_and_run(
         await probe.close()
     if settings.metrics_port is not None:
         await _try_port(settings.metrics_host, settings.metrics_port)
+    leases = open_store(store, call_timeout_s=CANCEL_S)
     if is_made_at_start(store):
-        await open_store(store, call_timeout_s=CANCEL_S).create()
+        await leases.create()
+    else:
+        try:
+            await leases.open()
+            await check_rights(leases, group)
+        finally:
+            await leases.close()
     host = make_host()
     with signals_to(host) as signals:
         status = await _run(host)
