@@ -19,7 +19,7 @@ from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 from partitions.aws._codes import CODES, REMEDIES, FaultKind
 
-__all__ = ["AWS_ERRORS", "Fault", "FaultKind", "cancellation_codes", "fault_of", "item_of"]
+__all__ = ["AWS_ERRORS", "CODES", "Fault", "FaultKind", "cancellation_codes", "fault_of", "item_of"]
 
 AWS_ERRORS: Final = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, aiohttp.ClientError, OSError)
 """What a call through a client raises, apart from what the user's own credential provider may raise."""

@@ -108,7 +108,8 @@ def scalar_from(attribute: Attribute) -> Scalar:
     """Return a value of a field whose type is not known. Whole numbers are ints."""
     if "N" in attribute:
         number = Decimal(attribute["N"])
-        is_whole = number == number.to_integral_value() and abs(number) < _WHOLE_MAX
+        # Compared and not made absolute, which would round to 28 digits.
+        is_whole = -_WHOLE_MAX < number < _WHOLE_MAX and number == number.to_integral_value()
         return int(number) if is_whole else float(number)
     if "BOOL" in attribute:
         return flag_from(attribute)
