@@ -135,6 +135,9 @@ class Transactions(Protocol):
         the lease refuses it goes before everything else that is wrong, since then the rest may be the echo of an
         earlier success.
 
+        Returns:
+            See `Outcome`. The item of `Applied` may be None: not every store answers a transaction with what it wrote.
+
         Raises:
             StoreUnavailable: it may or may not have been applied, or may be applied later.
             StoreMisconfigured: no retry helps, and nothing was applied.

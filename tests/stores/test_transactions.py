@@ -1,13 +1,14 @@
 """
-User transactions, the same on every store that needs no server: the lease's conditions, and nothing by halves.
+User transactions, the same on every store: the lease's conditions, and nothing by halves.
 
-Each adds to a number, which a second application would show.
+Each adds to a number, which a second application would show. DynamoDB takes one operation for each item, so each amount
+has an item of its own there, and the number is their sum.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from partitions.stores.sqlite import SqliteStore
 from partitions.transactions import Commit, Failed, TransactionInvalid, TransactionsUnsupported
 from partitions.verbs import Acquire, Applied, Create, Refused, SaveCheckpoint
 from tests.builders import a_lease
+from tests.stores.kinds import dynamodb_at
+from tests.stores.numbers import numbers_table, table_name
 
 __all__: list[str] = []
 
@@ -37,7 +40,11 @@ class Kind:
     store: TransactionalStore
     add: Callable[[Any, int], None]
     fail: Callable[[Any], None]
-    number: Callable[[], int]
+    number: Callable[[], Awaitable[int]]
+    answers_with_item: bool = True
+    """Whether a commit that is applied answers with the lease as it is then."""
+    remembers: bool = False
+    """Whether the server answers a request that it has applied before with success."""
 
     @property
     def transactions(self) -> Transactions:
@@ -58,18 +65,22 @@ class Kind:
 
 
 @asynccontextmanager
-async def memory(_: Path) -> AsyncIterator[Kind]:
+async def memory(_: Path, __: pytest.FixtureRequest) -> AsyncIterator[Kind]:
     store = MemoryStore()
+
+    async def number() -> int:
+        return int(store.values_now(GROUP).get("n", 0))
+
     yield Kind(
         store=store,
         add=lambda tx, amount: tx.add("n", amount),
         fail=lambda tx: tx.check("n", "another"),
-        number=lambda: store.values_now(GROUP).get("n", 0),
+        number=number,
     )
 
 
 @asynccontextmanager
-async def sqlite(folder: Path) -> AsyncIterator[Kind]:
+async def sqlite(folder: Path, _: pytest.FixtureRequest) -> AsyncIterator[Kind]:
     path = folder / "leases.db"
     store = SqliteStore(path)
     await store.create()
@@ -79,7 +90,7 @@ async def sqlite(folder: Path) -> AsyncIterator[Kind]:
     beside.close()
     await store.open()
 
-    def number() -> int:
+    async def number() -> int:
         beside = sqlite3.connect(path)
         try:
             found: int = beside.execute("SELECT n FROM numbers").fetchone()[0]
@@ -98,10 +109,40 @@ async def sqlite(folder: Path) -> AsyncIterator[Kind]:
         await store.close()
 
 
-@pytest.fixture(params=[memory, sqlite], ids=["memory", "sqlite"])
+def dynamodb(server: str, *, remembers: bool) -> Callable[[Path, pytest.FixtureRequest], Any]:
+    @asynccontextmanager
+    async def at_server(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[Kind]:
+        url: str = request.getfixturevalue(server)
+        store = dynamodb_at(url, table_name(folder, "leases"))
+        await store.create()
+        await store.open()
+        try:
+            async with numbers_table(url, table_name(folder, "numbers")) as (table, total):
+                yield Kind(
+                    store=store,
+                    add=lambda tx, amount: tx.update(table, {"id": str(amount)}, "ADD n :by", values={":by": amount}),
+                    fail=lambda tx: tx.check(table, {"id": "absent"}, "attribute_exists(id)"),
+                    number=total,
+                    answers_with_item=False,
+                    remembers=remembers,
+                )
+        finally:
+            await store.close()
+
+    return at_server
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(memory, id="memory"),
+        pytest.param(sqlite, id="sqlite"),
+        pytest.param(dynamodb("moto_url", remembers=False), id="moto"),
+        pytest.param(dynamodb("ministack_url", remembers=True), id="ministack", marks=pytest.mark.servers),
+    ]
+)
 async def kind(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Kind]:
     """A store with one lease that the session "a:1" holds."""
-    async with request.param(tmp_path) as kind:
+    async with request.param(tmp_path, request) as kind:
         await kind.store.submit(GROUP, Create(partition="p0", position="@earliest"))
         acquire = Acquire(partition="p0", seen_owner=None, seen_token=0, session_id="a:1", host_id="a")
         assert await kind.store.submit(GROUP, acquire) == Applied(item=OWNED)
@@ -113,14 +154,16 @@ async def test_commit_stores_the_checkpoint_and_all_operations(kind: Kind) -> No
     outcome = await kind.transactions.commit(GROUP, kind.commit(1, 20, 300))
 
     saved = replace(OWNED, position="10", seq=1)
-    assert (outcome, await kind.lease(), kind.number()) == (Applied(item=saved), saved, 321)
+    applied: Applied[LeaseItem] = Applied(item=saved if kind.answers_with_item else None)
+    assert (outcome, await kind.lease(), await kind.number()) == (applied, saved, 321)
 
 
 async def test_commit_without_operations_is_a_checkpoint_on_condition_of_the_position(kind: Kind) -> None:
     """With it a term settles what was in doubt."""
     saved = replace(OWNED, position="10", seq=1)
 
-    assert await kind.transactions.commit(GROUP, kind.commit()) == Applied(item=saved)
+    assert isinstance(await kind.transactions.commit(GROUP, kind.commit()), Applied)
+    assert await kind.lease() == saved
     assert await kind.transactions.commit(GROUP, kind.commit(seq=2)) == Refused(current=saved)
 
 
@@ -133,14 +176,14 @@ async def test_commit_is_refused_with_the_item_where_the_lease_is_not_as_it_says
     """Owner, token, number and the position before: each alone keeps the user's writes out."""
     outcome = await kind.transactions.commit(GROUP, kind.commit(1, **changes))
 
-    assert (outcome, await kind.lease(), kind.number()) == (Refused(current=OWNED), OWNED, 0)
+    assert (outcome, await kind.lease(), await kind.number()) == (Refused(current=OWNED), OWNED, 0)
 
 
 async def test_commit_of_a_lease_that_is_not_there_is_refused(kind: Kind) -> None:
     """It was deleted; no transaction makes it again."""
     outcome = await kind.transactions.commit(GROUP, kind.commit(1, partition="p9"))
 
-    assert (outcome, kind.number()) == (Refused(current=None), 0)
+    assert (outcome, await kind.number()) == (Refused(current=None), 0)
     assert await kind.store.read_lease(GROUP, "p9") is None
 
 
@@ -151,7 +194,8 @@ async def test_commit_that_is_repeated_is_applied_once(kind: Kind) -> None:
 
     again = await kind.transactions.commit(GROUP, commit)
 
-    assert (again, kind.number()) == (Refused(current=replace(OWNED, position="10", seq=1)), 1)
+    refused = Refused(current=replace(OWNED, position="10", seq=1))
+    assert (again, await kind.number()) == (Applied(item=None) if kind.remembers else refused, 1)
 
 
 async def test_operation_that_fails_undoes_everything(kind: Kind) -> None:
@@ -159,9 +203,9 @@ async def test_operation_that_fails_undoes_everything(kind: Kind) -> None:
     outcome = await kind.transactions.commit(GROUP, kind.commit(1, fails=True))
 
     assert isinstance(outcome, Failed)
-    assert (await kind.lease(), kind.number()) == (OWNED, 0)
+    assert (await kind.lease(), await kind.number()) == (OWNED, 0)
     await kind.transactions.commit(GROUP, kind.commit(2, seq=2))
-    assert kind.number() == 2
+    assert await kind.number() == 2
 
 
 async def test_lease_that_refuses_goes_before_an_operation_that_fails(kind: Kind) -> None:
@@ -176,25 +220,31 @@ async def test_transactions_of_a_group_do_not_touch_the_lease_of_another(kind: K
     await kind.store.submit("h", Create(partition="p0", position="@earliest"))
 
     assert await kind.transactions.commit("h", kind.commit(1)) == Refused(current=a_lease("p0"))
-    assert (await kind.lease(), kind.number()) == (OWNED, 0)
+    assert (await kind.lease(), await kind.number()) == (OWNED, 0)
 
 
 async def test_collector_takes_99_operations_and_none_after_the_block(kind: Kind) -> None:
     """The bound of DynamoDB on every store, or a handler that was tried here fails there."""
     tx: Any = kind.transactions.begin()
-    for _ in range(99):
-        kind.add(tx, 1)
+    for amount in range(1, 100):
+        kind.add(tx, amount)
 
     with pytest.raises(TransactionInvalid, match="100 operations in one transaction, expected at most 99"):
-        kind.add(tx, 1)
-    assert len(tx.taken()) == 99
+        kind.add(tx, 100)
+    operations = tx.taken()
     with pytest.raises(TransactionInvalid, match="the transaction has ended"):
-        kind.add(tx, 1)
+        kind.add(tx, 100)
+    await kind.transactions.commit(GROUP, Commit(save=SAVE, previous="@earliest", operations=operations))
+    assert await kind.number() == 99 * 100 // 2
 
 
-async def test_condition_check_names_the_store_that_has_none(kind: Kind) -> None:
+async def test_condition_check_names_the_store_that_has_none(tmp_path: Path) -> None:
     """It is a piece of a request to DynamoDB."""
-    with pytest.raises(TransactionsUnsupported) as raised:
-        kind.transactions.condition_check(GROUP, partition="p0", owner="a:1", token=1, resource=False)
+    stores: list[TransactionalStore] = [MemoryStore(), SqliteStore(tmp_path / "leases.db")]
+    for store in stores:
+        transactions = transactions_of(store)
+        assert transactions is not None
+        with pytest.raises(TransactionsUnsupported) as raised:
+            transactions.condition_check(GROUP, partition="p0", owner="a:1", token=1, resource=False)
 
-    assert str(raised.value).startswith(f"store {kind.store.url!r} has no condition checks, which are DynamoDB's; use ")
+        assert str(raised.value).startswith(f"store {store.url!r} has no condition checks, which are DynamoDB's; use ")

@@ -5,5 +5,6 @@ A store in one DynamoDB table. Imported by name only, because it loads the SDK o
 from __future__ import annotations
 
 from partitions.stores.dynamodb._store import DynamoDBStore
+from partitions.stores.dynamodb.operations import DynamoDBOperation, DynamoDBTransaction
 
-__all__ = ["DynamoDBStore"]
+__all__ = ["DynamoDBOperation", "DynamoDBStore", "DynamoDBTransaction"]

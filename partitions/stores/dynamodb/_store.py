@@ -35,6 +35,7 @@ from partitions.stores.dynamodb._calls import BEATS, WRITES, Calls, ConditionFai
 from partitions.stores.dynamodb._making import check_table, create_table, delete_table, describe_table
 from partitions.stores.dynamodb._reads import get, get_some, query_all
 from partitions.stores.dynamodb.tables import create_request
+from partitions.stores.dynamodb.transactions import DynamoDBTransactions
 from partitions.verbs import Applied, Beat, Leave, Refused, Register, Result, Verb
 
 __all__ = ["DynamoDBStore"]
@@ -90,6 +91,12 @@ class DynamoDBStore:
         self._is_protected = is_protected
         self._random = random or Random()
         self._calls: Calls | None = None
+        self._transactions = DynamoDBTransactions(table, self._opened)
+
+    @property
+    def transactions(self) -> DynamoDBTransactions:
+        """See `TransactionalStore.transactions`."""
+        return self._transactions
 
     @property
     def url(self) -> str:
