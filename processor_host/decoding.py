@@ -69,9 +69,8 @@ def decoding(
         raise TypeError("decoding() takes a callable for the payload or from_record=, exactly one of them")
 
     async def middleware(batch: Batch, process: Process) -> None:
-        before = tuple(batch)
         after: list[Record] = []
-        for record in before:
+        for record in batch:
             try:
                 value = decode(record.data) if decode is not None else from_record(record) if from_record else None
                 if inspect.isawaitable(value):
@@ -80,11 +79,7 @@ def decoding(
                 raise DecodeFailed(record.partition, record.position, error) from error
             after.append(_with(record, value))
 
-        async def save(index: int) -> None:
-            # The outer batch knows its own records.
-            await batch.checkpoint(upto=before[index])
-
-        await process(Batch(after, lease=batch.lease, lag_s=batch.lag_s, save=save))
+        await process(batch.with_records(after))
 
     return middleware
 

@@ -253,6 +253,14 @@ def fitted(letter: Letter, size_of: Callable[[Letter], int], bytes_max: int) -> 
         raise ValueError(f"a letter for {letter.id!r} takes {size_of(bare)} bytes without payload, limit {bytes_max}")
     # Base64 takes four bytes for three, and pads the last ones; an escaped text may take more.
     count = max(0, left - BASE64_BYTES) * 3 // 4
-    while size_of(kept := replace(bare, data=letter.data[:count])) > bytes_max:
+    while size_of(kept := replace(bare, data=_beginning(letter.data, count))) > bytes_max:
         count = count * 3 // 4
     return kept
+
+
+def _beginning(data: bytes, count: int) -> bytes:
+    """At most so many bytes, cut between two characters where it is UTF-8, so that it stays a text."""
+    for _ in range(3):
+        if 0 < count < len(data) and data[count] & 0b1100_0000 == 0b1000_0000:
+            count -= 1
+    return data[:count]

@@ -137,6 +137,15 @@ def test_cut_letter_uses_the_room_it_has_and_says_where_the_record_is() -> None:
         record_of(kept)
 
 
+def test_cut_letter_of_a_text_that_grows_by_its_escapes_fits_all_the_same() -> None:
+    """A text of other letters than ASCII takes up to three bytes for one in JSON, and is still worth reading."""
+    kept = fitted(a_letter(data="щ".encode() * 5_000), size, 5_000)
+
+    assert size(kept) <= 5_000
+    assert "data" in as_fields(kept)
+    assert len(kept.data) > 1_000
+
+
 def test_cut_letter_drops_headers_and_traceback_only_where_they_alone_are_too_large() -> None:
     """Nobody bounds what a producer writes into headers and keys."""
     letter = a_letter(headers={"h": "x" * 9_000}, key="k" * 9_000, traceback="t" * 9_000)

@@ -5,6 +5,7 @@ Decoding: values beside the payloads, and a failure that names its record and no
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,14 +46,20 @@ class Run:
         async def save(index: int) -> None:
             self.saved.append(index)
 
+        async def commit(index: int, operations: Sequence[Any]) -> None:
+            self.saved.append(100 + index + len(operations))
+
         async def process(batch: Batch) -> None:
             self.calls += 1
             self.lag_s = batch.lag_s
             self.got = list(decoded(batch))
-            await batch.checkpoint(upto=None if upto is None else self.got[upto])
+            chosen = None if upto is None else self.got[upto]
+            await batch.checkpoint(upto=chosen)
+            async with batch.transaction(upto=chosen):
+                self.saved.append(-1)
 
         async with stage.living() as session:
-            batch = Batch(self.records, lease=await stage.acquired(session), lag_s=2.5, save=save)
+            batch = Batch(self.records, lease=await stage.acquired(session), lag_s=2.5, save=save, commit=commit)
             try:
                 await around([middleware], process)(batch)
             except DecodeFailed as error:
@@ -71,15 +78,15 @@ async def test_decoding_hands_on_the_records_with_their_values() -> None:
         DecodedRecord(partition="p0", position="1", key="k1", data=b'{"a":1}', time_s=1.0, value={"a": 1}),
         DecodedRecord(partition="p0", position="2", key="k2", data=b"[]", time_s=2.0, headers={"h": "x"}, value=[]),
     ]
-    assert (run.lag_s, run.saved) == (2.5, [1])
+    assert (run.lag_s, run.saved) == (2.5, [1, -1, 101])
 
 
 async def test_checkpoint_upto_a_decoded_record_is_one_of_the_record_itself() -> None:
-    """`checkpoint(upto=record)` gets what the iteration gave, which is another object than the pump's."""
+    """`upto=record` gets what the iteration gave, which is another object than the pump's; in a transaction too."""
     run = Run(record(1, b"1"), record(2, b"2"), record(3, b"3"))
     await run.through(decoding(json_of()), upto=1)
 
-    assert run.saved == [1]
+    assert run.saved == [1, -1, 101]
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"{", b"", b'"secret'])
