@@ -109,8 +109,9 @@ class Relay:
     async def pass_on(
         self, request: web.BaseRequest, call: Call, fate: Fault | None, body: bytes
     ) -> web.StreamResponse:
-        if self.asks_capacity and call.operation in CAPACITY_REPORTED and "ReturnConsumedCapacity" not in call.body:
-            body = json.dumps({**call.body, "ReturnConsumedCapacity": "TOTAL"}).encode()
+        asked = call.body.get("ReturnConsumedCapacity", "NONE") != "NONE"
+        if not asked and self.asks_capacity and call.operation in CAPACITY_REPORTED:
+            asked, body = True, json.dumps({**call.body, "ReturnConsumedCapacity": "TOTAL"}).encode()
         url = URL(self.upstream_url + request.raw_path, encoded=True)
         headers = passed(request.headers)
         try:
@@ -124,8 +125,9 @@ class Relay:
         except (aiohttp.ClientError, TimeoutError) as error:
             # As it would look without a proxy: no server, no answer.
             return self.drop(request, replace(call, error=type(error).__name__))
-        read_units, write_units = units(call.operation, read_json(got))
-        call = replace(call, read_units=read_units, write_units=write_units)
+        if asked:
+            read_units, write_units = units(call.operation, read_json(got))
+            call = replace(call, read_units=read_units, write_units=write_units)
         if fate is not None and fate.effect is Effect.ANSWER_LATE:
             await anyio.sleep(fate.delay_s)
         if fate is not None and fate.effect is Effect.REPEAT:
