@@ -1,20 +1,18 @@
 """
-`processor-host stream`: create, fill, look at and reshape a local stream.
+`processor-host stream`: create, fill, look at and reshape a stream, in a file or in Kinesis.
 
-Knows no group and no lease. What is wrong with the input is one line that names the remedy, and changes nothing.
+Knows no group and no lease. What is wrong with the input is one line that names the remedy, and changes nothing. What
+a command does in Kinesis is in `stream_kinesis`; what is printed, in `stream_text`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import anyio
 import click
@@ -22,18 +20,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from partitions.positions import parse_start
-from partitions.sources.base import Record, Source
-from partitions.sources.local import PARTITIONS_MAX, Description, Entry, LocalStream, PartitionDescription
+from partitions.sources.base import Source
+from partitions.sources.local import PARTITIONS_MAX, Entry, LocalStream
 from processor_host.cli.errors import OneLineGroup
 from processor_host.cli.lines import Lines, entries_of, opened
+from processor_host.cli.stream_text import count_of, description_text, import_text, record_json, record_text
 from processor_host.cli.tail import tail as tail_source
 from processor_host.errors import UserError
-from processor_host.urls import open_source, parse_file_url
+from processor_host.urls import open_source, parse_file_url, scheme_of
 
 __all__ = ["stream"]
-
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""What in a record's text would break its line, or speak to the terminal."""
 
 
 class _Whole(click.IntRange):
@@ -48,15 +44,16 @@ class _Whole(click.IntRange):
             self.fail(f"{value!r} is not a whole number {bounds}", param, ctx)
 
 
-_URL = click.argument("url", metavar="local:FILE")
+_URL = click.argument("url", metavar="local:FILE|kinesis://STREAM")
 
 
 @click.group(cls=OneLineGroup)
 def stream() -> None:
     """
-    Create, fill, look at and reshape a local stream.
+    Create, fill, look at and reshape a stream.
 
-    A stream is one file: local:s.db in the current folder, or local:///data/s.db.
+    A local stream is one file: local:s.db in the current folder, or local:///data/s.db. A stream of Kinesis is named by
+    kinesis://NAME?region=REGION.
     """
 
 
@@ -64,10 +61,15 @@ def stream() -> None:
 @_URL
 @click.option("--partitions", type=_Whole(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
 def create(url: str, partitions: int) -> None:
-    """Create a stream; refuses a file that is there."""
+    """Create a stream; refuses one that is there."""
     with _user_errors():
-        LocalStream.create(parse_file_url(url, "local"), partitions=partitions).close()
-    click.echo(f"created {url} with {_count(partitions, 'partition')}")
+        if _is_kinesis(url):
+            from processor_host.cli import stream_kinesis
+
+            stream_kinesis.create(url, partitions)
+        else:
+            LocalStream.create(parse_file_url(url, "local"), partitions=partitions).close()
+    click.echo(f"created {url} with {count_of(partitions, 'partition')}")
 
 
 @stream.command("import")
@@ -76,32 +78,44 @@ def create(url: str, partitions: int) -> None:
 @click.option("--key", metavar="FIELD", help="The field whose text is the record's key; without it records have none.")
 @click.option("--missing-key", metavar="VALUE", help="The key of lines where that field is absent or null.")
 @click.option("--skip-bad", is_flag=True, help="Leave out lines that are not a JSON object, and count them.")
-def import_(url: str, file: str, key: str | None, missing_key: str | None, skip_bad: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Say what was done as one JSON object.")
+def import_(url: str, file: str, key: str | None, missing_key: str | None, skip_bad: bool, as_json: bool) -> None:
     """
     Append a FILE of lines, each one JSON object: plain or gzip, or - for the standard input.
 
-    All of its lines or none: one transaction.
+    All of its lines or none: in a local stream one transaction; in Kinesis none if one of them cannot be put.
     """
     if missing_key is not None and key is None:
         raise UserError(f"--missing-key {missing_key!r} needs --key FIELD, the field that may be missing")
     skipped = _Skipped()
     began_s = time.monotonic()
-    with _opened(url) as target, opened(file) as lines, _progress(lines) as progress:
+    with (
+        nullcontext() if _is_kinesis(url) else _opened(url) as target,
+        opened(file) as lines,
+        _progress(lines) as progress,
+    ):
 
         def show(done: int) -> None:
             progress.update(progress.task_ids[0], completed=lines.packed.tell(), records=done)
 
+        def entries() -> Iterator[Entry]:
+            lines.unpacked.seek(0)
+            skipped.clear()
+            return entries_of(lines, key=key, missing_key=missing_key, skip=skipped.add if skip_bad else None)
+
         with _user_errors():
-            imported = target.import_entries(
-                entries_of(lines, key=key, missing_key=missing_key, skip=skipped.add if skip_bad else None),
-                progress=show,
-            )
+            if target is None:
+                from processor_host.cli import stream_kinesis
+
+                done = asdict(stream_kinesis.import_entries(url, entries, name=lines.name, progress=show))
+            else:
+                done = asdict(target.import_entries(entries(), progress=show))
     if skipped.count:
-        click.echo(f"processor-host: skipped {_count(skipped.count, 'bad line')}, the first: {skipped.first}", err=True)
-    spread = ", ".join(f"{partition} {records}" for partition, records in imported.by_partition.items())
-    left_out = f", skipped {_count(skipped.count, 'bad line')}" if skipped.count else ""
-    seconds = time.monotonic() - began_s
-    click.echo(f"imported {_count(imported.records, 'record')} in {seconds:.1f} s{left_out}: {spread}")
+        click.echo(
+            f"processor-host: skipped {count_of(skipped.count, 'bad line')}, the first: {skipped.first}", err=True
+        )
+    done |= {"skipped": skipped.count, "seconds": round(time.monotonic() - began_s, 3)}
+    click.echo(json.dumps(done) if as_json else import_text(done))
 
 
 @stream.command()
@@ -110,8 +124,16 @@ def import_(url: str, file: str, key: str | None, missing_key: str | None, skip_
 @click.option("--key", help="The key of all of them; without it each goes to any partition.")
 def put(url: str, data: tuple[str, ...], key: str | None) -> None:
     """Append one record for each DATA and print where it went."""
-    with _opened(url) as target, _user_errors():
-        placed = target.append([Entry(data=each.encode("utf-8", "surrogateescape"), key=key) for each in data])
+    entries = [Entry(data=each.encode("utf-8", "surrogateescape"), key=key) for each in data]
+    placed: Sequence[tuple[str, str]]
+    if _is_kinesis(url):
+        from processor_host.cli import stream_kinesis
+
+        with _user_errors():
+            placed = stream_kinesis.append(url, entries)
+    else:
+        with _opened(url) as target, _user_errors():
+            placed = target.append(entries)
     for partition, position in placed:
         click.echo(f"{partition} {position}")
 
@@ -131,7 +153,7 @@ def tail(url: str, start: str, partitions: tuple[str, ...], limit: int | None, n
         raise UserError(
             f"--from {start!r} is not a start; use earliest, latest or a time such as 2026-01-31T06:00:00Z"
         ) from None
-    shown = _record_json if as_json else _record_text
+    shown = record_json if as_json else record_text
 
     async def run(source: Source) -> None:
         await source.open()
@@ -155,9 +177,16 @@ def tail(url: str, start: str, partitions: tuple[str, ...], limit: int | None, n
 @click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
 def describe(url: str, as_json: bool) -> None:
     """Show the partitions: parents, records, the last position and time, and the hashes of the keys they take."""
+    if _is_kinesis(url):
+        from processor_host.cli import stream_kinesis
+
+        click.echo(
+            json.dumps(stream_kinesis.describe(url), indent=2) if as_json else stream_kinesis.description_text(url)
+        )
+        return
     with _opened(url) as target:
         description = target.describe()
-    click.echo(json.dumps(asdict(description), indent=2) if as_json else _description_text(description))
+    click.echo(json.dumps(asdict(description), indent=2) if as_json else description_text(description))
 
 
 @stream.command()
@@ -165,8 +194,14 @@ def describe(url: str, as_json: bool) -> None:
 @click.argument("partition")
 def split(url: str, partition: str) -> None:
     """Close a PARTITION; two new ones go on from it with one half of its keys each."""
-    with _opened(url) as target, _shape_errors(url):
-        low, high = target.split(partition)
+    with _shape_errors(url):
+        if _is_kinesis(url):
+            from processor_host.cli import stream_kinesis
+
+            low, high = stream_kinesis.split(url, partition)
+        else:
+            with _opened(url) as target:
+                low, high = target.split(partition)
     click.echo(f"{partition} is closed; {low} and {high} go on from it")
 
 
@@ -176,8 +211,14 @@ def split(url: str, partition: str) -> None:
 @click.argument("second")
 def merge(url: str, first: str, second: str) -> None:
     """Close two partitions of neighbouring hashes; a new one goes on from both."""
-    with _opened(url) as target, _shape_errors(url):
-        child = target.merge(first, second)
+    with _shape_errors(url):
+        if _is_kinesis(url):
+            from processor_host.cli import stream_kinesis
+
+            (child,) = stream_kinesis.merge(url, first, second)
+        else:
+            with _opened(url) as target:
+                child = target.merge(first, second)
     click.echo(f"{first} and {second} are closed; {child} goes on from both")
 
 
@@ -185,10 +226,21 @@ def merge(url: str, first: str, second: str) -> None:
 @_URL
 @click.argument("partition")
 def close(url: str, partition: str) -> None:
-    """Let a PARTITION take no more records; nothing takes its keys from then on."""
+    """Let a PARTITION of a local stream take no more records; nothing takes its keys from then on."""
     with _opened(url) as target, _shape_errors(url):
         target.close_partition(partition)
     click.echo(f"{partition} is closed")
+
+
+@stream.command()
+@_URL
+def deregister(url: str) -> None:
+    """Remove the consumer that a URL of Kinesis names with mode=fanout&consumer=NAME; no host does so by itself."""
+    if not _is_kinesis(url):
+        raise UserError(f"{url!r} is not a stream of Kinesis; only those have consumers")
+    from processor_host.cli import stream_kinesis
+
+    click.echo(f"removed consumer {stream_kinesis.deregister(url)} of {url}")
 
 
 @dataclass(slots=True)
@@ -201,6 +253,14 @@ class _Skipped:
     def add(self, text: str) -> None:
         self.first = self.first or text
         self.count += 1
+
+    def clear(self) -> None:
+        self.first, self.count = "", 0
+
+
+def _is_kinesis(url: str) -> bool:
+    """Say whether a stream is in Kinesis; what its commands do there is loaded only then, which takes a second."""
+    return scheme_of(url) == "kinesis"
 
 
 @contextmanager
@@ -225,6 +285,8 @@ def _shape_errors(url: str) -> Iterator[None]:
     """As `_user_errors`, with the stream and where its partitions are seen; which of them can be named nobody knows."""
     try:
         yield
+    except UserError:
+        raise
     except ValueError as error:
         raise UserError(f"{url!r}: {error}; 'stream describe' lists those that it has, and their hashes") from error
 
@@ -244,55 +306,3 @@ def _progress(lines: Lines) -> Iterator[Progress]:
     progress.add_task("", total=lines.size, records=0)
     with progress if console.is_terminal else nullcontext():
         yield progress
-
-
-def _record_text(record: Record) -> str:
-    key = "-" if record.key is None else record.key
-    text = record.data.decode("utf-8", "backslashreplace")
-    return _CONTROL.sub(
-        lambda found: f"\\x{ord(found.group()):02x}", f"{record.partition} {record.position} {key} {text}"
-    )
-
-
-def _record_json(record: Record) -> str:
-    fields: dict[str, object] = {
-        "partition": record.partition,
-        "position": record.position,
-        "key": record.key,
-        "time_s": record.time_s,
-    }
-    if record.headers:
-        fields["headers"] = dict(record.headers)
-    try:
-        fields["data"] = record.data.decode("utf-8")
-    except UnicodeDecodeError:
-        fields["data_base64"] = base64.b64encode(record.data).decode("ascii")
-    return json.dumps(fields, ensure_ascii=False)
-
-
-def _description_text(description: Description) -> str:
-    records = sum(each.records for each in description.partitions)
-    is_open = sum(not each.closed for each in description.partitions)
-    rows: list[tuple[str, ...]] = [("PARTITION", "STATE", "RECORDS", "LAST", "LAST AT", "PARENTS", "KEY HASHES")]
-    rows += [_row(each) for each in description.partitions]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        [
-            f"{description.name}: {_count(len(description.partitions), 'partition')}, {is_open} open, "
-            f"{_count(records, 'record')}, identity {description.identity}",
-            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows),
-        ]
-    )
-
-
-def _row(each: PartitionDescription) -> tuple[str, ...]:
-    last_at = (
-        "-" if each.last_time_s is None else datetime.fromtimestamp(each.last_time_s, UTC).isoformat("T", "seconds")
-    )
-    state = "open" if not each.closed else "closed" if each.listed else "dropped"
-    hashes = f"{each.hash_low:08x}-{each.hash_high - 1:08x}"
-    return each.partition, state, str(each.records), each.last, last_at, ",".join(each.parents) or "-", hashes
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -284,7 +284,7 @@ def test_import_of_a_file_that_is_only_named_gz_says_so(run: Run, content: bytes
         ),
         (("tail", "local:s.db", "--partition", "p9"), 2, ("no partition 'p9'; 'stream describe' lists",)),
         (("tail", "local:none.db"), 3, ("none.db' is not there",)),
-        (("tail", "kinesis:s"), 2, ("'kinesis:s' names no source", "'local:s.db'")),
+        (("tail", "kinesis:s"), 2, ("'kinesis:s'", "expected one such as 'kinesis://orders")),
         (("describe", "local:none.db"), 3, ("none.db' is not there",)),
         (("describe", "local:."), 2, ("'local:.' names no file",)),
         (("descibe", "local:s.db"), 2, ("No such command 'descibe'",)),

@@ -17,7 +17,20 @@ from typing import Any
 import anyio
 from aiohttp import web
 
-__all__ = ["BREAK", "HOLD", "RECORDED", "SHARD", "SILENT", "STREAM", "Cut", "FanoutServer", "Refuse", "Spoil", "frame"]
+__all__ = [
+    "BREAK",
+    "HALF_SILENT",
+    "HOLD",
+    "RECORDED",
+    "SHARD",
+    "SILENT",
+    "STREAM",
+    "Cut",
+    "FanoutServer",
+    "Refuse",
+    "Spoil",
+    "frame",
+]
 
 RECORDING = Path(__file__).parents[2] / "data" / "subscribe-to-shard"
 RECORDED: dict[str, Any] = json.loads((RECORDING / "recording.json").read_text("utf-8"))
@@ -31,6 +44,8 @@ BREAK = object()
 """Break the connection."""
 SILENT = object()
 """Do not even answer the call; comes first."""
+HALF_SILENT = object()
+"""Answer the call with its headers alone; comes first."""
 
 
 def frame(name: str) -> bytes:
@@ -134,6 +149,8 @@ class FanoutServer:
             if SILENT in steps:
                 await anyio.sleep_forever()
             await answer.prepare(request)
+            if HALF_SILENT in steps:
+                await anyio.sleep_forever()
             await answer.write(frame("answer"))
             for step in steps:
                 await self._play(step, request, answer)

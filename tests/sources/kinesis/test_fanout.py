@@ -29,6 +29,7 @@ from partitions.sources.kinesis._shelf import Page
 from tests.servers import DUMMY_CREDENTIALS
 from tests.sources.kinesis.fanout_server import (
     BREAK,
+    HALF_SILENT,
     HOLD,
     RECORDED,
     SHARD,
@@ -200,6 +201,16 @@ async def test_fanout_goes_on_after_the_number_that_an_event_without_records_gav
     assert [each["Type"] for each in server.asked] == ["TRIM_HORIZON", "AFTER_SEQUENCE_NUMBER"]
 
 
+async def test_fanout_sees_no_gap_in_a_shard_that_was_idle() -> None:
+    """Its last record may be older than the retention by then; nothing came after it."""
+    server = FanoutServer(plays=[["records", "empty"], ["more", HOLD]])
+    async with reading(server) as new_reader:
+        found = await read_all(new_reader(EARLIEST), 5)
+
+    assert found == (FIRST + MORE, False)
+    assert server.asked[1]["Type"] == "AFTER_SEQUENCE_NUMBER"
+
+
 async def test_fanout_tells_a_gap_once_when_its_last_record_is_gone() -> None:
     """Kinesis goes on at the oldest record without a word."""
     server = FanoutServer(plays=[["records"], ["more", HOLD]])
@@ -343,9 +354,10 @@ async def test_fanout_tells_what_is_denied() -> None:
             await read(new_reader(EARLIEST))
 
 
-async def test_fanout_lets_go_of_its_connection() -> None:
+@pytest.mark.parametrize("silent", [SILENT, HALF_SILENT], ids=["no answer", "half an answer"])
+async def test_fanout_lets_go_of_its_connection(silent: object) -> None:
     """A host that gave a partition up must not keep the next one's subscription from beginning."""
-    server = FanoutServer(plays=[["records", HOLD], [SILENT]])
+    server = FanoutServer(plays=[["records", HOLD], [silent]])
     async with reading(server) as new_reader:
         reader = new_reader(EARLIEST)
         await read(reader)
