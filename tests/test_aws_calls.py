@@ -14,7 +14,7 @@ import boto3  # type: ignore[import-untyped]  # It has no types.
 import pytest
 
 from partitions.aws.policy import CALLS
-from tests.aws_calls import SERVICES, breaches, environment, granted_by, names_of, noted
+from tests.aws_calls import breaches, environment, granted_by, names_of, noted
 from tests.cli.conftest import aws_dummies as aws_dummies
 from tests.cli.conftest import moto_url as moto_url
 from tests.servers import DUMMY_CREDENTIALS
@@ -22,7 +22,7 @@ from tests.servers import DUMMY_CREDENTIALS
 __all__: list[str] = []
 
 ROOT = Path(__file__).parent.parent
-GRANTED = {each for call in CALLS if call.service in SERVICES for each in granted_by(call)}
+GRANTED = {each for call in CALLS for each in granted_by(call)}
 
 
 def test_calls_of_a_child_process_are_noted_and_those_of_a_test_are_not(

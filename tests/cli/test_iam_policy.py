@@ -68,7 +68,7 @@ def test_policy_of_one_group_is_limited_to_the_keys_that_begin_with_its_name() -
 
 def test_policy_with_commands_has_a_statement_for_each() -> None:
     """Whoever makes the table is seldom who reads the stream."""
-    told = statements(*STORE, "--table", "create", "--table", "check", "--table", "delete")
+    told = statements(*STORE, "--also", "table-create", "--also", "table-check", "--also", "table-delete")
 
     assert {name: told[name] for name in list(told)[2:]} == {
         "ProcessorHostTableCreate": allows(
@@ -94,6 +94,49 @@ def test_policy_of_a_stream_allows_to_read_it_and_a_consumer_only_with_fan_out()
             ["kinesis:DescribeStreamSummary", "kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
             STREAM,
         )
+    }
+
+
+def test_policy_of_a_stream_with_fan_out_allows_this_one_consumer() -> None:
+    """Two groups on one consumer cut each other off: the policy keeps to one's own."""
+    url = "kinesis://flights?region=eu-west-1&mode=fanout&consumer=orders"
+
+    told = statements("--source", url, "--account", "123456789012", "--also", "consumer-delete")
+
+    actions = ["kinesis:DescribeStreamConsumer", "kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard"]
+    consumer = f"{STREAM}/consumer/orders:*"
+    assert told["ProcessorHostFanOut"] == allows(actions, STREAM, consumer)
+    assert told["ProcessorHostConsumerDelete"] == allows(["kinesis:DeregisterStreamConsumer"], STREAM, consumer)
+
+
+def test_policy_of_dead_letters_lets_a_host_write_them_and_an_operator_read_them() -> None:
+    """A host that is broken into must not read the payloads of what failed."""
+    queue = "arn:aws:sqs:eu-west-1:123456789012:bad.fifo"
+    account = ("--account", "123456789012", "--also", "letters-read")
+
+    in_sqs = statements("--dead-letters", "sqs://bad.fifo?region=eu-west-1", *account)
+    in_table = statements("--dead-letters", "dynamodb://leases?region=eu-west-1", *account, "--group", "orders")
+
+    assert in_sqs == {
+        "ProcessorHostLetters": allows(["sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:SendMessage"], queue),
+        "ProcessorHostLettersRead": allows(
+            [
+                "sqs:ChangeMessageVisibility",
+                "sqs:DeleteMessage",
+                "sqs:GetQueueAttributes",
+                "sqs:GetQueueUrl",
+                "sqs:ReceiveMessage",
+            ],
+            queue,
+        ),
+    }
+    assert in_table == {
+        "ProcessorHostLetters": allows(
+            ["dynamodb:DescribeTable", "dynamodb:PutItem"],
+            TABLE,
+            Condition={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["orders#*"]}},
+        ),
+        "ProcessorHostLettersRead": allows(["dynamodb:DeleteItem", "dynamodb:DescribeTable", "dynamodb:Query"], TABLE),
     }
 
 
@@ -137,8 +180,10 @@ def test_policy_takes_the_region_of_the_environment(monkeypatch: pytest.MonkeyPa
         (["--store", "dynamodb://leases?region=xx-nowhere-9"], "check the region's name"),
         ([*STORE, "--account", "12"], "--account '12' is no account; use its twelve digits, or leave it out"),
         ([*STORE, "--group", "a#b"], "'a#b'"),
-        ([*SOURCE, "--table", "create"], "--table create is about a table"),
-        ([*SOURCE, "--deregister"], "--deregister is about a consumer; give --source kinesis://STREAM?mode=fanout too"),
+        ([*SOURCE, "--also", "table-create"], "--also table-create is about something that is not here; give --store"),
+        ([*SOURCE, "--also", "consumer-delete"], "give --source kinesis://STREAM?mode=fanout&consumer=NAME"),
+        ([*SOURCE, "--also", "letters-read"], "give --dead-letters too"),
+        (["--dead-letters", "queue:x"], "'queue:x'"),
         (["--source", "kinesis:flights"], "expected one such as"),
     ],
     ids=repr,
