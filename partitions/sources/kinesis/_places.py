@@ -10,7 +10,7 @@ is missing, and it is passed over; if another one comes, the place was trimmed. 
 than its retention looks like a gap as well: what was between is gone, and nobody can say that it was nothing.)
 
 A start at a time is asked of Kinesis no later than its own present, which it insists on, and what comes before the time
-is passed over here: two of the servers that stand in for Kinesis know whole seconds alone.
+is passed over here: the SDK sends whole seconds.
 """
 
 from __future__ import annotations

@@ -335,12 +335,17 @@ class ScriptedClient:
 
 
 @asynccontextmanager
-async def served(kinesis: Scripted) -> AsyncIterator[str]:
-    """Serve it over HTTP on a free port of this machine; yields the address."""
+async def served(kinesis: Scripted, check_key: Callable[[str], None] = lambda _: None) -> AsyncIterator[str]:
+    """
+    Serve it over HTTP on a free port of this machine; yields the address.
+
+    `check_key` gets the id of the access key that signed a call, and may raise `Refused`.
+    """
 
     async def handle(request: web.Request) -> web.Response:
         operation = request.headers["X-Amz-Target"].partition(".")[2]
         try:
+            check_key(request.headers["Authorization"].partition("Credential=")[2].partition("/")[0])
             answer, status = kinesis.answer(operation, json.loads(await request.text())), 200
         except Refused as refused:
             answer, status = {"__type": refused.code, "message": refused.message}, refused.status
