@@ -26,10 +26,13 @@ __all__ = [
 
 def served(name: str, factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that runs until the session's end; one that is not installed fails the test."""
+    missing = ""
     try:
         KINDS[name].check_installed()
     except ServerNotInstalled as error:
-        pytest.fail(str(error), pytrace=False)
+        missing = str(error)
+    if missing:
+        pytest.fail(missing, pytrace=False)
     with started(name, log_folder=factory.mktemp(name)) as server:
         yield server.url
 
