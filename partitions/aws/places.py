@@ -67,8 +67,10 @@ def parse_query(query: str, also: Sequence[str] = ()) -> tuple[AwsPlace, dict[st
     if region is not None and not _REGION.fullmatch(region):
         raise ValueError(f"region={region!r} is no region, expected one such as 'eu-west-1'; correct it")
     if endpoint_url is not None and not _is_address(endpoint_url):
+        # Without a name and a password, which must not get into a log.
+        shown = re.sub(r"//[^/]*@", "//…@", endpoint_url)
         raise ValueError(
-            f"endpoint_url={endpoint_url!r} is no address, expected one such as 'http://127.0.0.1:8000'; correct it"
+            f"endpoint_url={shown!r} is no address, expected one such as 'http://127.0.0.1:8000'; correct it"
         )
     return AwsPlace(region=region, endpoint_url=endpoint_url), found
 
