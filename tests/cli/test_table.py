@@ -5,55 +5,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
-from uuid import uuid4
+from collections.abc import Iterator
 
 import anyio
-import boto3  # type: ignore[import-untyped]  # It has no types.
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from partitions.aws.policy import Use, actions_of
-from partitions.stores.base import Store
 from processor_host.cli import main
 from processor_host.cli.table import living_sessions
 from processor_host.cli.table_calls import tries_of
 from processor_host.errors import UserError
-from processor_host.urls import open_store
 from tests.builders import a_beat, a_register
+from tests.cli.tables import REGION, Table, opened, refusal
 
 __all__: list[str] = []
 
-REGION = "eu-west-1"
-
 OK = ["status", "key schema", "replicas", "billing", "point-in-time recovery", "deletion protection"]
 """What is told of a table itself."""
-
-
-class Table:
-    """A table's name of this test alone, the command on it, and the server behind the command's back."""
-
-    def __init__(self, endpoint_url: str) -> None:
-        self.name = f"leases-{uuid4().hex[:12]}"
-        self.url = f"dynamodb://{self.name}?region={REGION}&endpoint_url={endpoint_url}"
-        self.server: Any = boto3.client("dynamodb", region_name=REGION, endpoint_url=endpoint_url)
-
-    def run(self, command: str, *options: str, typed: str | None = None) -> Result:
-        return CliRunner().invoke(main, ["table", command, self.url, *options], input=typed)
-
-    def checked(self, *options: str) -> dict[str, tuple[str, str]]:
-        """What `check` tells of each property: found, and what that means."""
-        result = self.run("check", "--json", *options)
-        return {each["property"]: (each["found"], each["verdict"]) for each in json.loads(result.stdout)["findings"]}
-
-    def described(self) -> dict[str, Any] | None:
-        try:
-            table: dict[str, Any] = self.server.describe_table(TableName=self.name)["Table"]
-        except self.server.exceptions.ResourceNotFoundException:
-            return None
-        return table
 
 
 @pytest.fixture
@@ -62,22 +31,6 @@ def table(moto_url: str, aws_dummies: None) -> Iterator[Table]:
     made = Table(moto_url)
     yield made
     made.server.close()
-
-
-@asynccontextmanager
-async def opened(table: Table) -> AsyncIterator[Store]:
-    store = open_store(table.url, call_timeout_s=5.0)
-    try:
-        await store.open()
-        yield store
-    finally:
-        await store.close()
-
-
-def refusal(result: Result) -> tuple[int, list[str]]:
-    """The status and the lines of a command that was refused, all on stderr."""
-    lines = [line.removeprefix("processor-host: ") for line in result.stderr.splitlines()]
-    return result.exit_code, lines
 
 
 def test_create_makes_a_table_that_a_host_can_run_on(table: Table) -> None:
