@@ -12,6 +12,7 @@ that was born later has no record before it, and so starts at its horizon.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
@@ -26,9 +27,11 @@ from partitions.aws.faults import AWS_ERRORS, fault_of
 from partitions.clocks import BootClock, Clock
 from partitions.errors import SourceMisconfigured, SourceUnavailable
 from partitions.positions import EARLIEST, Start, at_time, time_of
-from partitions.sources.base import PartitionInfo
+from partitions.sources.base import PartitionInfo, Reader
 from partitions.sources.kinesis._calls import CallRefused, Calls, KinesisClient
-from partitions.sources.kinesis._kpl import load_unpack
+from partitions.sources.kinesis._fanout import FanoutReader
+from partitions.sources.kinesis._fanout_calls import Fanout
+from partitions.sources.kinesis._kpl import unpack_or_tell
 from partitions.sources.kinesis._listing import list_shards
 from partitions.sources.kinesis._reader import KinesisReader, ReaderParts
 from partitions.sources.kinesis._shards import ShardRef, infos_of, ref_of
@@ -71,6 +74,9 @@ class KinesisSource:
         self._clients = AwsClients(place.aws, session=session, given={} if client is None else {"reads": client})
         self._clock = clock or BootClock()
         self._random = random or Random()
+        self._fanout: Fanout | None = None
+        if place.consumer is not None:
+            self._fanout = Fanout(self._clients, place.consumer, clock=self._clock, random=self._random)
         self._parts: ReaderParts | None = None
         self._identity = ""
         self._gaps_told: dict[str, str] = {}
@@ -97,7 +103,7 @@ class KinesisSource:
             clock=self._clock,
             random=self._random,
             idle_read_s=self._place.idle_read_s,
-            unpack=load_unpack(),
+            unpack=unpack_or_tell(_warn),
             is_listed=self._is_listed,
             is_news=self._is_news,
         )
@@ -153,9 +159,12 @@ class KinesisSource:
             raise SourceMisconfigured(f"start point {point!r} is not one of Kinesis; was the group started elsewhere?")
         return point
 
-    def reader(self, partition: str, position: str) -> KinesisReader:
-        """See `Source.reader`."""
-        return KinesisReader(self._opened, partition, ref_of(partition, self._place.streams), position)
+    def reader(self, partition: str, position: str) -> Reader:
+        """See `Source.reader`. Where the URL names a consumer, records are pushed to it."""
+        ref = ref_of(partition, self._place.streams)
+        if self._fanout is not None:
+            return FanoutReader(self._opened(), self._fanout, partition, ref, position)
+        return KinesisReader(self._opened, partition, ref, position)
 
     def _opened(self) -> ReaderParts:
         if self._parts is None:
@@ -186,6 +195,11 @@ class KinesisSource:
             await _described(calls, stream)
         # Only servers that stand in for Kinesis leave the date out; they run on this machine's clock.
         return calls.present_s or time.time()
+
+
+def _warn(text: str) -> None:
+    """Tell whoever runs this process, once; a library has no log."""
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 async def _try_reading(calls: Calls, stream: str) -> None:
