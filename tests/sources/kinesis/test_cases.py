@@ -7,7 +7,6 @@ from itertools import count
 from random import Random
 from typing import Any
 
-import anyio
 import pytest
 
 from partitions.events import LeaseEnded
@@ -18,6 +17,7 @@ from tests.cases.virtual import repeats_of, seeded, virtual
 from tests.sources.kinesis.hosts import KinesisWorld, check_parents_first, kinesis_world
 from tests.sources.kinesis.scripted import THROTTLE, Ask, Refused
 from tests.world.checks import check_no_overlap, check_safety
+from tests.world.diary import passes
 from tests.world.loop import run_virtual
 from tests.world.processors import Handled
 
@@ -225,7 +225,7 @@ def test_c51_expired_iterator_skips_and_repeats_nothing(trouble: str) -> None:
         async def on_record(handled: Handled) -> None:
             if len(world.journal) > 10_000 and not slow and trouble == "slow batch":
                 slow.append(handled)
-                await anyio.sleep(5)
+                await passes(5)
 
         world.on_record = on_record
         world.start("a")

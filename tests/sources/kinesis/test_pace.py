@@ -13,6 +13,7 @@ from partitions.sources.kinesis._pace import Pace
 from tests.sources.kinesis.scripted import THROTTLE, Ask, Refused
 from tests.sources.kinesis.stages import LONG_S, SHARD, Stage, read, read_all
 from tests.stage import VIRTUAL_TIME
+from tests.world.diary import passes
 from tests.world.loop import running_loop
 
 __all__: list[str] = []
@@ -109,7 +110,7 @@ async def test_c56_readers_of_one_shard_share_its_limit_and_are_back_soon_after_
         while True:
             for shard in shards:
                 stage.put(1, shard.name)
-            await anyio.sleep(0.05)
+            await passes(0.05)
 
     def throttled(ask: Ask) -> Refused | None:
         now_s = running_loop().time()
@@ -120,7 +121,7 @@ async def test_c56_readers_of_one_shard_share_its_limit_and_are_back_soon_after_
         for shard in shards:
             tasks.start_soon(consume, shard.name)
         tasks.start_soon(produce)
-        await anyio.sleep(300 + 60 + 30)
+        await passes(300 + 60 + 30)
         tasks.cancel_scope.cancel()
 
     zero_s = stage.kinesis.now_s() - running_loop().time()

@@ -11,6 +11,7 @@ from partitions.sources.base import Fetched, Record
 from tests.sources.kinesis.scripted import THROTTLE, Refused
 from tests.sources.kinesis.stages import LONG_S, SHARD, Stage, read, read_all
 from tests.stage import VIRTUAL_TIME
+from tests.world.diary import passes
 from tests.world.loop import running_loop
 
 __all__: list[str] = []
@@ -62,7 +63,7 @@ async def test_reader_says_how_far_each_batch_is_behind(stage: Stage) -> None:
     records: tuple[Record, ...] = ()
     for _ in range(4):
         records += stage.put(1)
-        await anyio.sleep(1)
+        await passes(1)
     reader = stage.source.reader(SHARD, EARLIEST)
 
     lags = [(await read(reader, records_max=1)).lag_s for _ in range(4)]
@@ -89,7 +90,7 @@ async def test_reader_that_waits_returns_as_soon_as_a_read_brings_a_record(stage
         tasks.start_soon(read, reader)
 
         async def write() -> None:
-            await anyio.sleep(5)
+            await passes(5)
             stage.put(1)
 
         tasks.start_soon(write)
@@ -165,7 +166,7 @@ async def test_start_at_a_time_begins_at_the_first_record_of_it(stage: Stage) ->
     records: tuple[Record, ...] = ()
     for _ in range(4):
         records += stage.put(1)
-        await anyio.sleep(1)
+        await passes(1)
     time_s = records[2].time_s
     assert time_s is not None
 
@@ -188,7 +189,7 @@ async def test_start_at_a_time_to_come_passes_over_what_comes_before(stage: Stag
 async def test_start_at_latest_is_a_time_that_has_passed_and_excludes_what_was_there(stage: Stage) -> None:
     """C48: what arrives after the call is read in every shard, what was written before is not."""
     stage.put(3)
-    await anyio.sleep(0.2)
+    await passes(0.2)
     point = await stage.source.resolve_start("latest")
     records = stage.put(2)
 
@@ -277,7 +278,7 @@ async def test_c51_expired_iterator_goes_on_after_the_last_record_delivered() ->
     records += stage.put(20)
     stage.kinesis.asked.clear()
 
-    await anyio.sleep(5)
+    await passes(5)
     delivered += await read_all(reader, 20)
 
     assert [record.position for record in delivered] == [record.position for record in records]
@@ -290,7 +291,7 @@ async def test_c51_expired_iterator_before_any_record_begins_where_the_reader_di
     await stage.open()
     reader = stage.source.reader(SHARD, at_time(stage.kinesis.now_s()))
     await read(reader)
-    await anyio.sleep(5)
+    await passes(5)
     records = stage.put(3)
 
     assert (await read(reader, wait_s=LONG_S)).records == records
@@ -304,7 +305,7 @@ async def test_expired_iterator_of_an_idle_shard_is_no_gap_when_the_end_was_seen
     reader = stage.source.reader(SHARD, EARLIEST)
     await read(reader)
     stage.kinesis.trim(SHARD, 3)
-    await anyio.sleep(5)
+    await passes(5)
     records = stage.put(2)
 
     assert await read(reader, wait_s=LONG_S) == Fetched(records=records, lag_s=0.0)
