@@ -230,7 +230,8 @@ def test_replay_reads_a_record_that_was_cut_from_its_source(run: Run, stream: Lo
     stream.append([Entry(data=b"x" * 50, key="N123")])
     cut = a_letter("1", after="0", data=b"xxxx", data_bytes=50, is_whole=False)
     gone = a_letter("9", after="1", data=b"xxxx", data_bytes=50, is_whole=False)
-    written(cut, gone)
+    trimmed = a_letter("8", after="0", data=b"xxxx", data_bytes=50, is_whole=False)
+    written(cut, gone, trimmed)
     without = run("replay", SINK, "p0@4/1", "--handler", f"{module}:handle")
     with_source = run("replay", SINK, "--all", "--handler", f"{module}:handle", "--source", "local:s.db")
 
@@ -241,10 +242,13 @@ def test_replay_reads_a_record_that_was_cut_from_its_source(run: Run, stream: Lo
         "",
     )
     assert (with_source.status, with_source.out.splitlines()[0]) == (1, "p0@4/1 handled")
-    assert with_source.out.splitlines()[1].startswith("p0@4/9 failed: UserError: ")
-    assert with_source.out.endswith(" no longer has the record; what is left of it is in the letter\n")
+    assert [line.partition("local:")[0] for line in with_source.out.splitlines()[1:]] == [
+        "p0@4/9 failed: UserError: ",
+        "p0@4/8 failed: UserError: ",
+    ]
+    assert with_source.out.count(" no longer has the record; what is left of it is in the letter\n") == 2
     assert Path("handled").read_text() == f"p0 1 N123 {'x' * 50}\n"
-    assert left() == ["p0@4/9"]
+    assert left() == ["p0@4/9", "p0@4/8"]
 
 
 @pytest.mark.parametrize(

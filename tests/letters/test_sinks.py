@@ -77,11 +77,11 @@ async def admin(service: str, where: AwsPlace) -> AsyncIterator[Any]:
         await clients.close()
 
 
-async def make_table(client: Any, name: str, keys: tuple[str, str] = ("pk", "sk")) -> None:
+async def make_table(client: Any, name: str, keys: tuple[str, str] = ("pk", "sk"), kind: str = "S") -> None:
     await client.create_table(
         TableName=name,
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in keys],
-        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in zip(keys, ("HASH", "RANGE"), strict=True)],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key in keys],
+        KeySchema=[{"AttributeName": key, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=True)],
         BillingMode="PAY_PER_REQUEST",
     )
 
@@ -260,13 +260,17 @@ async def test_queue_and_table_that_are_not_there_are_told_at_the_start(moto_url
     assert texts[1].startswith("dynamodb:DescribeTable on table 'no-such-table' in eu-west-1 failed (")
 
 
-async def test_table_with_other_keys_is_told_at_the_start(moto_url: str, aws_dummies: None) -> None:
+@pytest.mark.parametrize(("keys", "kind"), [(("id", "range"), "S"), (("sk", "pk"), "S"), (("pk", "sk"), "N")])
+async def test_table_with_other_keys_is_told_at_the_start(
+    keys: tuple[str, str], kind: str, moto_url: str, aws_dummies: None
+) -> None:
     """The first letter would be refused otherwise, and block its partition."""
     where = AwsPlace(region=REGION, endpoint_url=moto_url)
+    name = f"other-keys-{uuid4().hex[:12]}"
     async with admin("dynamodb", where) as client:
-        await make_table(client, "other-keys", ("id", "range"))
-    box = DynamoLetters("other-keys", where)
-    with pytest.raises(NotThereError, match=r"has the keys \['id', 'range'\], expected the texts 'pk' and 'sk'"):
+        await make_table(client, name, keys, kind)
+    box = DynamoLetters(name, where)
+    with pytest.raises(NotThereError, match=r"has the keys \[.*\], expected the texts 'pk' and 'sk'"):
         await box.open()
     await box.close()
 
