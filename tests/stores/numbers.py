@@ -9,12 +9,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import aioboto3  # type: ignore[import-untyped]  # It has no types.
 
-__all__ = ["client_at", "numbers_table", "table_name"]
+__all__ = ["client_at", "numbers_table", "session", "table_name"]
+
+
+@cache
+def session() -> aioboto3.Session:
+    """One for all, because each would read the model of the service again."""
+    return aioboto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
 
 
 def table_name(folder: Path, what: str) -> str:
@@ -24,8 +31,7 @@ def table_name(folder: Path, what: str) -> str:
 
 def client_at(url: str) -> Any:
     """A user's low-level client, as an async context manager."""
-    session = aioboto3.Session(aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1")
-    return session.client("dynamodb", endpoint_url=url)
+    return session().client("dynamodb", endpoint_url=url)
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from boto3.dynamodb.types import TypeDeserializer  # type: ignore[import-untyped]  # It has no types.
+from botocore import exceptions as sdk  # type: ignore[import-untyped]  # It has no types.
 
 from partitions.aws._codes import CODES, FaultKind
 from partitions.aws.faults import cancellation_codes, item_of
@@ -27,7 +28,7 @@ from partitions.codecs.encoding import held_check, writes_of
 from partitions.codecs.items import LEASE
 from partitions.codecs.values import to_text
 from partitions.codecs.writes import Write
-from partitions.errors import StoreMisconfigured, StoreUnavailable
+from partitions.errors import StoreError, StoreMisconfigured
 from partitions.items import LeaseItem
 from partitions.stores.dynamodb import _calls
 from partitions.stores.dynamodb._calls import WRITES, Calls, code_of
@@ -51,6 +52,10 @@ _IN_THE_WAY: Final = {FaultKind.CONFLICT, FaultKind.THROTTLED}
 
 _IN_PROGRESS: Final = "TransactionInProgressException"
 """An earlier try of the very same request is not over: nobody knows yet what becomes of it."""
+
+_INVALID: Final = "the transaction is not valid, and nothing was written: {}"
+
+_INVALID_REASONS: Final = {"ValidationError", "ItemCollectionSizeLimitExceeded"}
 
 _DESERIALIZER: Final = TypeDeserializer()
 
@@ -98,19 +103,8 @@ class DynamoDBTransactions:
             await calls.send(WRITES, "transact_write_items", request)
         except _calls.ConditionFailed as refused:
             return await self._refused(calls, write, commit, refused.error)
-        except StoreUnavailable as error:
-            codes = cancellation_codes(error.__cause__ or error)
-            kinds = {CODES.get(code) for code in codes or (code_of(error),)}
-            if kinds & _IN_THE_WAY and code_of(error) != _IN_PROGRESS:
-                return Again(reason=str(error))
-            raise
-        except StoreMisconfigured as error:
-            if (wrong := _invalid(error, operations)) is not None:
-                return Failed(error=wrong)
-            if not operations:
-                raise
-            tables = ", ".join(sorted({repr(operation.table) for operation in operations}))
-            raise StoreMisconfigured(f"{error}; this may be about the transaction's own tables: {tables}") from error
+        except StoreError as error:
+            return _meant(error, operations)
         return Applied(item=None)
 
     def condition_check(
@@ -145,19 +139,40 @@ class DynamoDBTransactions:
         return Failed(error=ConditionFailed(commit.save.partition, tuple(failures)))
 
 
-def _invalid(error: StoreMisconfigured, operations: tuple[DynamoDBOperation, ...]) -> TransactionInvalid | None:
+def _meant(error: StoreError, operations: tuple[DynamoDBOperation, ...]) -> Outcome:
+    """Say what a request means that did not end in a condition; raise `error`, or a better one, where it is doubt."""
+    if operations and (wrong := _invalid(error, operations)) is not None:
+        return Failed(error=wrong)
+    answer = _answer_of(error)
+    code = "" if answer is None else code_of(error)
+    codes = () if answer is None else cancellation_codes(answer)
+    if _IN_THE_WAY.intersection(CODES.get(each) for each in codes or (code,)) and code != _IN_PROGRESS:
+        return Again(reason=str(error))
+    if operations and isinstance(error, StoreMisconfigured):
+        tables = ", ".join(sorted({repr(operation.table) for operation in operations}))
+        raise StoreMisconfigured(f"{error}; this may be about the transaction's own tables: {tables}") from error
+    raise error
+
+
+def _invalid(error: StoreError, operations: tuple[DynamoDBOperation, ...]) -> TransactionInvalid | None:
     """Return the user's error where the service, or the SDK before it, finds the request itself wrong."""
-    cause = error.__cause__
-    told = getattr(cause, "response", {}).get("Error", {}).get("Message") or str(cause)
-    codes = cancellation_codes(cause) if cause is not None else ()
+    answer = _answer_of(error)
+    if answer is None:
+        is_wrong = isinstance(error.__cause__, sdk.ParamValidationError)
+        return TransactionInvalid(_INVALID.format(error.__cause__)) if is_wrong else None
+    codes = cancellation_codes(answer)
     for index, operation in enumerate(operations):
-        if index + 1 < len(codes) and CODES.get(codes[index + 1]) is FaultKind.INVALID:
-            reason = cause.response["CancellationReasons"][index + 1].get("Message", codes[index + 1])  # type: ignore[union-attr]
+        if codes and codes[index + 1] in _INVALID_REASONS:
+            reason = answer.response["CancellationReasons"][index + 1].get("Message", codes[index + 1])
             return TransactionInvalid(f"operation {index} ({operation}) is not valid: {reason}")
-    is_invalid = CODES.get(code_of(error)) is FaultKind.INVALID or type(cause).__name__ == "ParamValidationError"
-    if not operations or not is_invalid:
-        return None
-    return TransactionInvalid(f"the transaction is not valid, and nothing was written: {told}")
+    is_wrong = CODES.get(code_of(error)) is FaultKind.INVALID
+    return TransactionInvalid(_INVALID.format(answer.response["Error"].get("Message", answer))) if is_wrong else None
+
+
+def _answer_of(error: StoreError) -> Any:
+    """Return the service's own answer behind an error, None where the request never got one."""
+    # Other errors of the SDK have a `response` too, which is None.
+    return error.__cause__ if isinstance(error.__cause__, sdk.ClientError) else None
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
