@@ -382,3 +382,29 @@ async def reshard_under_a_kill(seed: int) -> None:
     check_parents_first(world)
     check_safety(world)
     check_no_overlap(world)
+
+
+# --- C46 --------------------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_c46_host_knows_every_one_of_1266_shards_though_a_token_expires() -> None:
+    """A host that stops at the first page leaves a fifth of the stream to nobody. (Tables are another source's.)"""
+    world = await kinesis_world(shards=1266)
+    for shard in list(world.kinesis.shards)[:500]:
+        world.kinesis.shards[shard].closed = True
+    expired: list[Ask] = []
+
+    def expire_once(ask: Ask) -> Refused | None:
+        if ask.operation != "ListShards" or "NextToken" not in ask.arguments or expired:
+            return None
+        expired.append(ask)
+        return Refused("ExpiredNextTokenException", "the token expired")
+
+    world.kinesis.script.append(expire_once)
+    world.start("a")
+    await world.until(lambda: len(world.leases()) >= 1266, within_s=60)
+
+    assert world.leases().keys() == world.kinesis.shards.keys()
+    assert len(expired) == 1
+    assert world.events(RoundFailed, ReadFailed) == []

@@ -17,7 +17,6 @@ from partitions.sources.kinesis import KinesisSource
 from partitions.stores.memory import MemoryStore
 from processor_host import Batch, HostSettings, PartitionProcessor, ProcessorHost
 from processor_host.urls import open_source
-from tests.conftest import FLIGHTS
 from tests.sources.kinesis.streams import Stream, made_stream
 
 __all__: list[str] = []
@@ -145,6 +144,11 @@ def flights(flights_file: Path) -> list[bytes]:
     return gzip.decompress(flights_file.read_bytes()).splitlines()
 
 
+@pytest.fixture
+def flights_of_the_year(whole_year_file: Path) -> list[bytes]:
+    return gzip.decompress(whole_year_file.read_bytes()).splitlines()
+
+
 class Flights(PartitionProcessor):
     """Notes what it gets."""
 
@@ -158,7 +162,7 @@ class Flights(PartitionProcessor):
         self._news[0].set()
 
 
-async def flow(stream: Stream, lines: list[bytes], reshard: bool) -> list[Record]:
+async def flow(stream: Stream, lines: list[bytes], *, reshard: bool, within_s: float) -> list[Record]:
     """Put the flights, through 4 → 8 → 3 shards if `reshard`, while three hosts handle them; return what they got."""
     store, seen, news = MemoryStore(), list[Record](), [anyio.Event()]
     settings = {"lease_duration_s": 3.0, "discovery_interval_s": 5.0, "checkpoint_interval_s": 1.0}
@@ -182,10 +186,15 @@ async def flow(stream: Stream, lines: list[bytes], reshard: bool) -> list[Record
         while reshard and len(shards := await stream.open_shards()) > 3:
             await stream.merge(shards[0], shards[1])
         await stream.put(entries[2 * third :])
-        with anyio.fail_after(90):
-            while len({record.data for record in seen}) < len(lines):
+        known: set[bytes] = set()
+        looked_at = 0
+        with anyio.fail_after(within_s):
+            while len(known) < len(lines):
+                known |= {record.data for record in seen[looked_at:]}
+                looked_at = len(seen)
                 news[0] = anyio.Event()
-                await news[0].wait()
+                if len(known) < len(lines):
+                    await news[0].wait()
     return seen
 
 
@@ -206,11 +215,25 @@ async def test_flights_through_4_8_and_3_shards_are_all_handled_in_the_order_of_
     endpoint_url: str, flights: list[bytes]
 ) -> None:
     """Volume with resharding: nothing is lost, and a child never overtakes its parent."""
+    await reshard_while_they_flow(endpoint_url, flights, within_s=90)
+
+
+@pytest.mark.servers
+@pytest.mark.whole_year
+@pytest.mark.parametrize("server", ["kinesalite"])
+async def test_flights_of_the_whole_year_through_4_8_and_3_shards_are_all_handled_in_the_order_of_each_key(
+    endpoint_url: str, flights_of_the_year: list[bytes]
+) -> None:
+    """All 336,776."""
+    await reshard_while_they_flow(endpoint_url, flights_of_the_year, within_s=400)
+
+
+async def reshard_while_they_flow(endpoint_url: str, flights: list[bytes], within_s: float) -> None:
     async with made_stream(endpoint_url, name(), shards=4) as stream:
-        seen = await flow(stream, flights, reshard=True)
+        seen = await flow(stream, flights, reshard=True, within_s=within_s)
         shards = {record.partition for record in seen}
 
-    print("records", len(seen), "of", FLIGHTS, "through", len(shards), "shards")
+    print("records", len(seen), "of", len(flights), "through", len(shards), "shards")
     # Four, eight, and the one into which the first six of the eight were merged step by step; the others in between got
     # nothing.
     assert len(shards) == 13
@@ -222,7 +245,7 @@ async def test_flights_through_4_8_and_3_shards_are_all_handled_in_the_order_of_
 async def test_flights_of_a_fast_server_are_all_handled(endpoint_url: str, flights: list[bytes]) -> None:
     """Volume without resharding, for there this server loses what is unread."""
     async with made_stream(endpoint_url, name(), shards=4) as stream:
-        seen = await flow(stream, flights, reshard=False)
+        seen = await flow(stream, flights, reshard=False, within_s=90)
 
     check_order_of_keys(seen, flights)
 
