@@ -126,7 +126,11 @@ async def _create(named: TableUrl, wants_backups: bool, wants_protection: bool, 
         await calls.wait_until("to be ACTIVE", _takes_requests, _tell)
         if not is_made:
             findings = await _findings(
-                calls, wants_backups=wants_backups, wants_protection=wants_protection, allow_replicas=False, group=None
+                calls,
+                wants_backups=wants_backups,
+                wants_protection=wants_protection,
+                allow_replicas=named.allow_replicas,
+                group=None,
             )
             click.echo(f"table {named.table!r} in {calls.region} is there already; nothing was changed")
             _show(calls, findings, as_json=False)
@@ -214,8 +218,7 @@ async def _delete(named: TableUrl, yes: bool, force: bool) -> None:
                 f"aws dynamodb update-table --table-name {named.table} --region {calls.region}{address} "
                 "--no-deletion-protection-enabled"
             )
-        groups = await calls.groups_with_sessions()
-        if not force and (living := await _living(named, groups)):
+        if not force and (living := await _living(named, await calls.groups_with_sessions())):
             raise UserError(
                 f"table {named.table!r} in {calls.region} is in use by {', '.join(living)}; "
                 "stop its hosts first, or give --force"
