@@ -58,7 +58,7 @@ class ReaderParts:
     idle_read_s: float
     unpack: Unpack | None
     is_listed: Callable[[ShardRef], Awaitable[bool]]
-    """Says whether the stream still lists a shard; raises what a source may raise."""
+    """Says whether the stream still lists a shard, or may not list it yet; raises what a source may raise."""
     is_news: Callable[[str, str], bool]
     """Says, once for each partition and position, that a gap after it has not been told of yet."""
 
@@ -161,7 +161,7 @@ class KinesisReader:
         Raises:
             SourceUnavailable, SourceMisconfigured: nothing can be done about it here.
         """
-        self._iterator = None
+        has_iterator, self._iterator = self._iterator is not None, None
         if refused.refusal is Refusal.EXPIRED:
             return None
         if refused.refusal is Refusal.NOT_FOUND:
@@ -172,7 +172,12 @@ class KinesisReader:
         if isinstance(place, AtTime) and "imestamp" in refused.fault.text:
             # The clocks of the servers of Kinesis differ a little: this one has not come to that time yet.
             raise SourceUnavailable(refused.fault.text) from refused
-        if isinstance(place, AtRecord) and not any(words in refused.fault.text for words in FOREIGN):
+        # One of GetRecords says nothing about the place: from the horizon, all would be read once more.
+        if (
+            not has_iterator
+            and isinstance(place, AtRecord)
+            and not any(words in refused.fault.text for words in FOREIGN)
+        ):
             shelf.go_on_at_horizon()
             return None
         raise refused.as_error() from refused

@@ -172,8 +172,10 @@ class KinesisSource:
         return self._parts
 
     async def _is_listed(self, ref: ShardRef) -> bool:
-        shards = await list_shards(self._opened().calls, ref.stream)
-        return any(shard["ShardId"] == ref.shard for shard in shards)
+        listed = [shard["ShardId"] for shard in await list_shards(self._opened().calls, ref.stream)]
+        # Ids grow. A listing without any younger shard may just not know a new one yet, and to take that for an end
+        # would leave it unread for good; one that has gone was closed, and so has descendants.
+        return ref.shard in listed or max(listed, default="") < ref.shard
 
     def _is_news(self, partition: str, position: str) -> bool:
         if self._gaps_told.get(partition) == position:

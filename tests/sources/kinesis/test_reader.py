@@ -257,6 +257,17 @@ async def test_shard_that_is_not_found_but_listed_has_not_ended(stage: Stage) ->
         await read(stage.source.reader(SHARD, EARLIEST))
 
 
+async def test_new_shard_that_neither_call_knows_yet_has_not_ended(stage: Stage) -> None:
+    """A split may be seen by one server of Kinesis before another; a child that is completed unread is lost."""
+    before = stage.kinesis.answer("ListShards", {"StreamName": "orders"})
+    child, _ = stage.kinesis.split(SHARD)
+    stage.kinesis.script.append(lambda ask: before if ask.operation == "ListShards" else None)
+    stage.kinesis.refuse("GetShardIterator", Refused("ResourceNotFoundException", "no such shard"))
+
+    with pytest.raises(SourceUnavailable, match="ResourceNotFoundException"):
+        await read(stage.source.reader(child, EARLIEST))
+
+
 async def test_stream_that_is_gone_ends_no_shard(stage: Stage) -> None:
     """The code is the same as for a shard; but a stream made anew is another one."""
     stage.kinesis.is_there = False
@@ -361,6 +372,16 @@ async def test_position_of_another_stream_is_not_taken_for_a_trimmed_one(stage: 
 
     with pytest.raises(SourceMisconfigured, match="did not come from this stream"):
         await read(stage.source.reader(SHARD, "7"))
+
+
+async def test_read_that_is_refused_as_invalid_does_not_begin_at_the_horizon(stage: Stage) -> None:
+    """It says nothing about the position, and the whole retention would be read again."""
+    records = stage.put(3)
+    stage.kinesis.refuse("GetRecords", Refused("InvalidArgumentException", "Invalid ShardIterator."))
+
+    with pytest.raises(SourceMisconfigured, match="Invalid ShardIterator"):
+        await read(stage.source.reader(SHARD, records[0].position))
+    assert stage.iterators() == ["AT_SEQUENCE_NUMBER"]
 
 
 async def test_everything_trimmed_is_told_at_once(stage: Stage) -> None:
