@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -17,6 +18,7 @@ from partitions.errors import SourceMisconfigured, SourceUnavailable
 from partitions.positions import EARLIEST, at_time
 from partitions.retries import Waits
 from partitions.sources.base import Fetched, Record
+from partitions.sources.kinesis import KinesisSource, parse_url
 from partitions.sources.kinesis._calls import Calls
 from partitions.sources.kinesis._fanout import REFUSALS_MAX, FanoutReader, FanoutTimes, page_of, start_at
 from partitions.sources.kinesis._fanout_calls import Fanout
@@ -469,3 +471,38 @@ async def test_fanout_starts_at_a_time() -> None:
     assert [positions_of(each.records) for each in (of_first, of_later)] == [FIRST, MORE]
     assert [each["Type"] for each in server.asked[2:]] == ["AT_TIMESTAMP"] * 2
     assert later.position == MORE[-1]
+
+
+def source_of(server: FanoutServer) -> KinesisSource:
+    place = f"kinesis://{STREAM}?region=us-east-1&endpoint_url={server.url}&mode=fanout&consumer=first"
+    return KinesisSource(parse_url(place))
+
+
+async def test_source_pushes_where_its_url_names_a_consumer() -> None:
+    """The mode is the operator's choice; the code of a processor does not change."""
+    server = FanoutServer(plays=[["records", HOLD]])
+    async with server.running():
+        source = source_of(server)
+        await source.open()
+        reader = source.reader(SHARD, EARLIEST)
+        fetched = await reader.read(records_max=10, bytes_max=10_000, wait_s=5.0)
+        await reader.close()
+        await source.close()
+
+    assert (positions_of(fetched.records), server.asked) == (FIRST, [AT_FIRST])
+
+
+async def test_source_warns_once_of_packed_records_when_the_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are handed on, packed, so that nothing is lost; whoever meets them must learn what to install."""
+    monkeypatch.setitem(sys.modules, "aws_kinesis_agg.deaggregator", None)
+    server = FanoutServer(plays=[["aggregate", HOLD]])
+    async with server.running():
+        source = source_of(server)
+        await source.open()
+        reader = source.reader(SHARD, EARLIEST)
+        with pytest.warns(RuntimeWarning, match=r"processor-host\[kpl\]") as warned:
+            fetched = await reader.read(records_max=10, bytes_max=10_000, wait_s=5.0)
+        await reader.close()
+        await source.close()
+
+    assert (positions_of(fetched.records), len(warned)) == (PACKED, 1)
