@@ -56,9 +56,20 @@ class Provider:
         return aioboto3.Session(botocore_session=core, region_name="us-east-1")
 
 
+class Slow(AioSession):  # type: ignore[misc]  # It has no types.
+    """Finds its credentials after a moment, as on a machine that asks a service for them."""
+
+    async def get_credentials(self) -> Any:
+        await anyio.sleep(0)
+        return await super().get_credentials()
+
+
 async def test_client_of_one_name_is_made_once_however_many_ask_at_once() -> None:
     """A client per call reads the service's model each time, and leaves connections behind (case C40)."""
-    clients = AwsClients(AwsPlace(region="us-east-1"), session=dummy_session())
+    core = Slow()
+    core.set_credentials("test", "test")
+    session = aioboto3.Session(botocore_session=core, region_name="us-east-1")
+    clients = AwsClients(AwsPlace(), session=session)
     found: list[Any] = []
 
     async def ask(name: str) -> None:
