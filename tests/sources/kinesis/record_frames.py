@@ -25,6 +25,7 @@ __all__ = ["RECORDING", "main"]
 
 RECORDING = Path(__file__).parents[2] / "data" / "subscribe-to-shard"
 STREAM = "recorded"
+POLL_S = 0.1
 TAKEOVER_S = 5.5
 """After so long a second subscription takes over the first one; before, it is refused."""
 
@@ -68,7 +69,7 @@ async def consumer(client: Any, stream_arn: str, name: str) -> str:
         "ConsumerARN"
     ]
     while (await client.describe_stream_consumer(ConsumerARN=arn))["ConsumerDescription"]["ConsumerStatus"] != "ACTIVE":
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(POLL_S)
     return arn
 
 
@@ -79,7 +80,7 @@ async def record(client: Any, url: str) -> tuple[dict[str, bytes], dict[str, Any
         stream = (await client.describe_stream(StreamName=STREAM))["StreamDescription"]
         if stream["StreamStatus"] == "ACTIVE":
             break
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(POLL_S)
     shard = stream["Shards"][0]["ShardId"]
     arn = await consumer(client, stream["StreamARN"], "first")
     told: dict[str, Any] = {"shard": shard, "stream_arn": stream["StreamARN"], "consumer_arn": arn}
