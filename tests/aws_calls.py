@@ -2,9 +2,9 @@
 The calls that this product makes of AWS while its tests run, noted in every process, and compared with its policy.
 
 `PLUGIN` in the environment makes botocore load this module for each client it makes, also in child processes; with
-`FOLDER` in the environment too, the operations of each client that this product made are noted there, once for each
-process, in a file of its own. Clients of the tests themselves are told apart by their user agent and left out, and so
-is what `table check` only tries: it would call everything that is granted.
+`FOLDER` in the environment too, the operations that modules of this product call are noted there, once for each client,
+in a file for each process. What a test calls itself is left out, and so is what `table check` only tries: it would call
+everything that is granted.
 
 `python -m tests.aws_calls FOLDER` compares what was noted with `partitions.aws.policy`, both ways: nothing is called
 that the policy lacks, and nothing is granted that is never called.
@@ -16,9 +16,9 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
-from partitions.aws.clients import USER_AGENT
 from partitions.aws.policy import CALLS, Call
 from processor_host.cli.table_calls import TRIED_KEY
 
@@ -39,6 +39,10 @@ PARTS: Final = {
 """What a part of TransactWriteItems needs."""
 
 
+SDK: Final = {"aioboto3", "aiobotocore", "boto3", "botocore"}
+PRODUCT: Final = {"partitions", "processor_host"}
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Return what a process needs to have its calls noted."""
     return {FOLDER: str(folder), PLUGIN: "calls=tests.aws_calls"}
@@ -47,7 +51,7 @@ def environment(folder: Path) -> dict[str, str]:
 def initialize_client_plugin(client: Any) -> None:
     """Called by botocore with each client that is made, here and in child processes."""
     folder = os.environ.get(FOLDER)
-    if not folder or USER_AGENT not in (client.meta.config.user_agent_extra or ""):
+    if not folder:
         return
     model = client.meta.service_model
     file = Path(folder, str(os.getpid()))
@@ -55,7 +59,7 @@ def initialize_client_plugin(client: Any) -> None:
     seen: set[str] = set()
 
     def note(model: Any, params: Mapping[str, Any], **_: Any) -> None:
-        for name in names_of(model.name, params):
+        for name in names_of(model.name, params) if is_of_the_product(sys._getframe()) else ():
             if name not in seen:
                 seen.add(name)
                 with file.open("a") as notes:
@@ -63,6 +67,16 @@ def initialize_client_plugin(client: Any) -> None:
 
     # Before it is sent: a call that is denied or lost was made all the same.
     client.meta.events.register(f"before-parameter-build.{model.service_id.hyphenize()}", note)
+
+
+def is_of_the_product(frame: FrameType | None) -> bool:
+    """Say whether a call that is under way was made by this product: the first frame outside of the SDK tells."""
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in SDK and frame.f_globals is not globals():
+            return package in PRODUCT
+        frame = frame.f_back
+    return False
 
 
 def names_of(operation: str, request: Mapping[str, Any]) -> Iterator[str]:

@@ -25,10 +25,7 @@ from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 
 from partitions.aws.places import AwsPlace
 
-__all__ = ["USER_AGENT", "AwsClients", "ClientSettings"]
-
-USER_AGENT: Final = "processor-host"
-"""In the user agent of every request, so that an audit trail tells them from those of the user's own code."""
+__all__ = ["AwsClients", "ClientSettings"]
 
 KEEPALIVE_S: Final = 60.0
 """How long a connection that nobody uses is kept; longer than a beat period, so that no beat pays for a new one."""
@@ -122,6 +119,5 @@ def _config(settings: ClientSettings) -> Any:
         max_pool_connections=settings.connections_max,
         retries={"mode": "standard", "total_max_attempts": 1},
         tcp_keepalive=True,
-        user_agent_extra=USER_AGENT,
         connector_args={"keepalive_timeout": KEEPALIVE_S},
     )
