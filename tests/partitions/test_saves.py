@@ -148,6 +148,20 @@ async def test_ambiguous_answer_is_resolved_by_a_read_and_not_sent_again() -> No
         ]
 
 
+async def test_refusal_of_what_was_applied_before_is_a_success() -> None:
+    """Rule 9: neither the answer nor the read after it arrives, and the second try finds the first."""
+    stage = Stage()
+    stage.disturb(commits, fail_after=True, times=1)
+    stage.disturb(reads, fail_before=True, times=1)
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        await add(lease, "10")
+        await add(lease, "20")
+
+        assert (stored(stage), lease.is_held()) == (("20", {"n": 2}), True)
+        assert len(stage.sent(Commit)) == 3
+
+
 async def test_ambiguous_answer_of_a_term_that_was_taken_since_ends_it() -> None:
     """Whether it was applied, nobody here can know any more; the next owner sees it in the position."""
     stage = Stage()

@@ -5,6 +5,7 @@ The observed store: it tells of every call, by name, outcome and time, and chang
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -15,12 +16,13 @@ import pytest
 from partitions import verbs
 from partitions.errors import StoreMisconfigured
 from partitions.events import Event
-from partitions.stores.base import Store
+from partitions.stores.base import Store, transactions_of
 from partitions.stores.memory import MemoryStore
-from partitions.verbs import Applied, Create, Refused, SetUp, Verb
+from partitions.transactions import Commit, Failed, TransactionsUnsupported
+from partitions.verbs import Applied, Create, Refused, SaveCheckpoint, SetUp, Verb
 from processor_host.events import StoreCalled
 from processor_host.observed import OPERATIONS, OUTCOMES, ObservedStore, operation_of
-from tests.builders import a_group, a_lease, a_register, a_session
+from tests.builders import a_group, a_lease, a_register, a_session, an_acquire
 
 __all__: list[str] = []
 
@@ -116,6 +118,40 @@ async def test_observed_store_tells_of_each_call() -> None:
         called("read_group", "read"),
         called("delete_store", "applied"),
     ]
+
+
+async def test_observed_store_tells_of_user_transactions() -> None:
+    """What they were refused for, by the lease or by the user's own condition, is neither a success nor a failure."""
+    observed = Observed()
+    transactions = transactions_of(observed.store)
+    assert transactions is not None
+    await observed.store.submit("g", Create(partition="p-0", position="@earliest"))
+    await observed.store.submit("g", an_acquire(a_lease()))
+    tx: Any = transactions.begin()
+    tx.check("missing", 1)
+    save = SaveCheckpoint(partition="p-0", owner="a:1", token=1, position="10", seq=1)
+    failing = Commit(save=save, previous="@earliest", operations=tx.taken())
+    observed.told.clear()
+
+    outcomes = [
+        await transactions.commit("g", failing),
+        await transactions.commit("g", replace(failing, operations=())),
+        await transactions.commit("g", replace(failing, operations=())),
+    ]
+
+    assert [type(outcome) for outcome in outcomes] == [Failed, Applied, Refused]
+    assert observed.told == [called("commit", outcome) for outcome in ("refused", "applied", "refused")]
+    with pytest.raises(TransactionsUnsupported):
+        transactions.condition_check("g", partition="p-0", owner="a:1", token=1, resource=False)
+
+
+async def test_observed_store_has_no_transactions_where_the_store_has_none() -> None:
+    """A wrapper that claimed them would fail in the middle of a batch."""
+
+    class Plain(MemoryStore):
+        transactions = None  # type: ignore[assignment]
+
+    assert transactions_of(ObservedStore(Plain(), clock=ticking_clock(), on_event=lambda _: None)) is None
 
 
 async def test_observed_store_tells_of_a_call_that_failed_and_raises_it() -> None:
