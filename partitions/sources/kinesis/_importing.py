@@ -11,8 +11,9 @@ so no record of a key overtakes one that is refused again.
 
 What is kept: the records of one key are in the stream in their order, except where one request was taken in part, for
 Kinesis answers for each record of it alone: a record that was refused is then behind those of its key that the same
-request brought in. (Kinesis says of PutRecords that it guarantees no order at all; this takes it that the records of one
-request that were taken are stored in its order.) What is not kept: a request whose answer was lost is sent again, and its records may be there twice.
+request brought in. (Kinesis says of PutRecords that it guarantees no order; this takes it that what is taken of one
+request is stored in its order.) What is not kept: a request whose answer was lost is sent again, and its records may be
+there twice.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -373,6 +374,24 @@ async def test_fanout_lets_go_of_its_connection(silent: object) -> None:
         await until(lambda: server.open == 0)
 
     assert len(server.asked) == 2
+
+
+async def test_fanout_leaves_no_generator_for_the_event_loop_to_end() -> None:
+    """The loop ends one in a task that nobody owns, and that a stop cannot wait for."""
+    left: list[object] = []
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=left.append)
+    try:
+        async with reading(FanoutServer(plays=[["records", HOLD]])) as new_reader:
+            reader = new_reader(EARLIEST)
+            await read(reader)
+            await reader.close()
+            del reader
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+    gc.collect()
+
+    assert left == []
 
 
 async def test_consumer_that_is_there_is_used_once_for_all_readers() -> None:

@@ -100,6 +100,12 @@ def test_requests_have_five_hundred_small_records() -> None:
     assert [len(batch) for batch in batches([put("k")] * 1001)] == [500, 500, 1]
 
 
+@pytest.mark.parametrize(("more", "requests"), [(0, 1), (1, 2)])
+def test_requests_are_filled_to_the_last_byte(more: int, requests: int) -> None:
+    """One byte above the limit is refused with all the rest."""
+    assert len(list(batches([put("k", size=BATCH_BYTES_MAX - 1), put("k", size=1 + more)]))) == requests
+
+
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
