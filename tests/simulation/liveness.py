@@ -150,7 +150,7 @@ class Calm:
         for lease in self._plannable():
             if lease.partition in partitions - ending:
                 found = running.get(lease.partition, [])
-                if len(found) != 1 or owners[lease.partition] is None:
+                if [token for _, token in found] != [lease.token] or owners[lease.partition] is None:
                     raise Broken("one running processor each", f"{found} for {lease}; {self._state()}")
 
     def _ask_for_even_shares(self) -> None:

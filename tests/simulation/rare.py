@@ -97,7 +97,8 @@ def lost_release_answer(facts: Facts) -> Iterator[object]:
 def fenced_off(facts: Facts) -> Iterator[object]:
     """A write of an old owner, refused because of its token."""
     for write in facts.refused(SaveCheckpoint, Release, Complete):
-        if write.result.current is not None and write.result.current.token > write.verb.token:
+        item = write.result.current
+        if not write.is_repeat and item is not None and item.token > write.verb.token:
             yield write
 
 
@@ -134,9 +135,11 @@ def ask_for_unknown(facts: Facts) -> Iterator[object]:
 
 
 def ask_stands(facts: Facts) -> Iterator[object]:
-    """An ask that is refused because another stands."""
+    """An ask that is refused because another's stands."""
     for write in facts.refused(Ask):
-        if write.result.current is not None and any(key in write.result.current.asks for key in write.verb.keys):
+        asks = {} if write.result.current is None else write.result.current.asks
+        standing = [asks[key] for key in write.verb.keys if key in asks]
+        if not write.is_repeat and any(asker != write.verb.asker for asker in standing):
             yield write
 
 
@@ -252,7 +255,7 @@ RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a beat answered after its time-out": beat_late_answered,
     "an ask applied but unanswered": unanswered(Ask),
     "a complete applied but unanswered": unanswered(Complete),
-    "a refused fence": lambda facts: (w for w in facts.refused(Fence) if w.result.current is not None),
+    "a refused fence": lambda facts: (w for w in facts.refused(Fence) if w.result.current and not w.is_repeat),
     "a fence applied but unanswered": unanswered(Fence),
     "a session that is made again after it was gone": ghost,
     "a living session that finds itself fenced": fenced_alive,

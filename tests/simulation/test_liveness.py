@@ -80,20 +80,23 @@ def stranger(world: World) -> None:
     world.store.apply_now(GROUP, verb)
 
 
+def no_ask(world: World) -> None:
+    """One host is late, and the other has everything."""
+    world.network.disturb(lambda call: call.operation == "Register" and call.place == "n1", fail_before=True, times=4)
+    world.network.disturb(lambda call: call.operation == "Ask", lose_request=True)
+
+
 def hoarder(world: World) -> None:
-    """One session takes what is another's."""
-    owned = [lease for lease in world.leases().values() if lease.owner is not None]
-    owner = owned[0].owner
-    for lease in owned:
-        if lease.owner != owner and owner is not None:
-            verb = Acquire(
-                partition=lease.partition,
-                seen_owner=lease.owner,
-                seen_token=lease.token,
-                session_id=owner,
-                host_id=owner.rpartition(":")[0],
-            )
-            world.store.apply_now(GROUP, verb)
+    """A session has a new term in the store, under which nothing runs."""
+    lease = world.leases()["p0"]
+    verb = Acquire(
+        partition="p0",
+        seen_owner=lease.owner,
+        seen_token=lease.token,
+        session_id=lease.owner or "",
+        host_id="n0",
+    )
+    world.store.apply_now(GROUP, verb)
 
 
 def late_ask(world: World) -> None:
@@ -133,7 +136,8 @@ SETTLED_S = 3 * 6.0 + 6.0
         (no_session, 0.0, ["every start ends"]),
         (no_acquire, 0.0, ["one running processor each"]),
         (no_records, 0.0, ["everything is handled"]),
-        (hoarder, SETTLED_S - 0.2, ["even shares"]),
+        (no_ask, 0.0, ["even shares"]),
+        (hoarder, SETTLED_S + 0.4, ["one running processor each"]),
         (split, SETTLED_S, []),
         (draining_stranger, 0.0, ["who is told to leave is gone"]),
         (stranger, SETTLED_S - 0.1, ["one session for each host"]),
