@@ -19,6 +19,7 @@ from partitions.verbs import Acquire
 from processor_host import Batch
 from tests.cases.virtual import virtual
 from tests.world.checks import check_safety, position_order
+from tests.world.diary import passes
 from tests.world.loop import run_virtual
 from tests.world.network import Call
 from tests.world.world import GROUP, World
@@ -82,7 +83,7 @@ class Counting:
                     if temper == "raises inside":
                         raise RuntimeError("inside the block")
                     if temper == "slow":
-                        await anyio.sleep(1.0)
+                        await passes(1.0)
         if temper == "raises after":
             raise RuntimeError("after the block")
 
@@ -161,7 +162,7 @@ async def test_handler_runs_again_and_its_writes_do_not() -> None:
             for record in batch:
                 runs.append((record.partition, record.position))
                 tx.add(f"{record.partition}/{record.position}", 1)
-            await anyio.sleep(0.5)
+            await passes(0.5)
 
     world.put(RECORDS)
     world.start("a", processor=process, batch_records_max=4)

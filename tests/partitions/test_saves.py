@@ -92,7 +92,9 @@ async def test_transaction_of_a_term_that_was_taken_writes_nothing_and_ends_it()
     stage = Stage()
     async with stage.living() as session:
         lease = await stage.acquired(session)
-        taken = stage.take("p0")
+        stage.take("p0")
+        # Further than this term ever came: a number alone says nothing.
+        taken = stage.apply(SaveCheckpoint(partition="p0", owner="b:1", token=2, position="7", seq=7))
 
         with pytest.raises(LeaseLost, match="token 1 replaced by 2"):
             await add(lease, "10")
@@ -285,6 +287,24 @@ async def test_checkpoint_in_doubt_is_settled_before_a_transaction() -> None:
             await passes(5)
 
             assert stored(stage) == ("20", {"n": 1}), fault
+
+
+async def test_every_checkpoint_in_doubt_is_settled_before_a_transaction() -> None:
+    """The first was applied, and the second arrives while that is found out: it is no other host's doing."""
+    stage = Stage()
+    stage.disturb(lambda call: isinstance(call.verb, SaveCheckpoint), lose_answer=True, times=1)
+    stage.disturb(lambda call: isinstance(call.verb, SaveCheckpoint), before_s=0.1, times=1)
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        for position in ("10", "15"):
+            with anyio.move_on_after(0.015):
+                await lease.checkpoint(position)
+        # The second arrives between the first settling and whatever is sent next.
+        await passes(0.115 - 0.030 - LATENCY_S)
+        await add(lease, "20")
+
+        assert (stored(stage), lease.is_held()) == (("20", {"n": 1}), True)
+        assert [commit.previous for commit in stage.sent(Commit)] == ["@earliest", "10", "15", "15"]
 
 
 @pytest.mark.parametrize("fault", [{}, {"fail_after": True}, {"fail_before": True}, {"before_s": 2.0}])
