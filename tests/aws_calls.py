@@ -86,6 +86,9 @@ def names_of(operation: str, request: Mapping[str, Any]) -> Iterator[str]:
     yield operation
     if operation == "CreateTable" and request.get("Tags"):
         yield "CreateTable/TagResource"
+    if operation in ("DeleteMessageBatch", "ChangeMessageVisibilityBatch"):
+        # SQS knows only the action of the single call.
+        yield f"{operation}/{operation.removesuffix('Batch')}"
     if operation == "TransactWriteItems":
         for part in request["TransactItems"]:
             for kind, asked in part.items():

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import boto3  # type: ignore[import-untyped]  # It has no types.
@@ -66,6 +67,21 @@ def test_breaches_tell_a_call_that_is_not_granted_and_a_grant_that_nobody_needs(
         "dynamodb ListTables is called, and no policy grants it",
         "dynamodb BatchGetItem is granted, and no test ever calls it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_", "names"),
+    [
+        ("CreateTable", {"TableName": "t"}, ["CreateTable"]),
+        ("CreateTable", {"TableName": "t", "Tags": [{}]}, ["CreateTable", "CreateTable/TagResource"]),
+        ("DeleteMessageBatch", {"Entries": []}, ["DeleteMessageBatch", "DeleteMessageBatch/DeleteMessage"]),
+    ],
+)
+def test_names_tell_the_actions_that_have_no_operation_of_their_own(
+    operation: str, request_: dict[str, Any], names: list[str]
+) -> None:
+    """A policy that lacks one of them fails only where it is needed."""
+    assert list(names_of(operation, request_)) == names
 
 
 def test_names_tell_what_the_parts_of_a_transaction_need_and_leave_out_the_items_of_users() -> None:
