@@ -25,7 +25,7 @@ __all__ = ["BASE", "Summary", "directed", "fresh_base", "play_many", "pool"]
 BASE: Final = "SIMULATION_BASE"
 """The environment variable that names the first of the fresh seeds, to repeat a run of them."""
 SEEDS_PER_PROCESS: Final = 25
-SILENCE_S: Final = 300.0
+SILENCE_S: Final = 600.0
 """How long no process may come to an end with a seed, on the real clock: one that died takes its seed with it."""
 SHOWN_MAX: Final = 20
 
