@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -42,9 +42,14 @@ _TABLE_EXAMPLE: Final = "dynamodb://leases?region=eu-west-1"
 _STREAM_EXAMPLE: Final = "kinesis://flights?region=eu-west-1"
 
 
-def open_source(url: str) -> Source:
+def open_source(url: str, *, beside: bool = False) -> Source:
     """
     Return the source that a URL names; its `open` connects.
+
+    Args:
+        url: Names the source.
+        beside: It is for somebody who looks on beside the hosts of a group, and may take nothing from them: a consumer
+            in Kinesis has one subscription to a shard, which a second reader would take over.
 
     Raises:
         UserError: the URL names no kind of source, or is malformed.
@@ -57,7 +62,8 @@ def open_source(url: str) -> Source:
         from partitions.sources.kinesis import KinesisSource, parse_url
 
         try:
-            return KinesisSource(parse_url(url))
+            place = parse_url(url)
+            return KinesisSource(replace(place, consumer=None) if beside else place)
         except ValueError as error:
             raise UserError(f"{url!r}: {error}") from error
     stream = f", or '{_STREAM_EXAMPLE}' for a stream in Kinesis" if scheme_of(url) else ""

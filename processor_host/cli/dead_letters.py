@@ -240,7 +240,7 @@ async def _record_at(letter: Letter, source: Source | None) -> Record:
 async def _opened(url: str | None, stack: AsyncExitStack) -> Source | None:
     if url is None:
         return None
-    source = open_source(url)
+    source = open_source(url, beside=True)
     stack.push_async_callback(source.close)
     await source.open()
     return source

@@ -67,7 +67,7 @@ def status(group: str, store: str, source: str | None, as_json: bool, watch: boo
 
 async def _show(group: str, store_url: str, source_url: str | None, as_json: bool, watch: bool) -> None:
     store = open_store(store_url, call_timeout_s=CALL_TIMEOUT_S)
-    source = None if source_url is None else open_source(source_url)
+    source = None if source_url is None else open_source(source_url, beside=True)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         await store.open()

@@ -169,7 +169,7 @@ def tail(url: str, start: str, partitions: tuple[str, ...], limit: int | None, n
         finally:
             await source.close()
 
-    anyio.run(run, open_source(url))
+    anyio.run(run, open_source(url, beside=True))
 
 
 @stream.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitions.sources.kinesis import parse_url
+from processor_host.urls import open_source
 
 __all__: list[str] = []
 
@@ -22,6 +23,13 @@ def test_url_of_a_consumer_is_read_as_it_is_written() -> None:
 def test_url_without_fan_out_names_no_consumer(url: str) -> None:
     """A consumer costs money; only who asks for one gets one."""
     assert (parse_url(url).consumer, parse_url(url).url) == (None, URL)
+
+
+def test_who_looks_on_beside_a_group_polls() -> None:
+    """`status` and `tail` with the hosts' own URL would cut off the hosts' subscriptions, for a look."""
+    url = f"{URL}&mode=fanout&consumer=billing"
+
+    assert [open_source(url, beside=beside).url for beside in (False, True)] == [url, URL]
 
 
 @pytest.mark.parametrize(
