@@ -246,16 +246,14 @@ class _Run:
         return self.is_called_off or self._clock.now_s() >= self._until_s
 
 
-def _authorized(action: int, first: str | None, second: str | None, database: str | None, _: str | None) -> int:
+def _authorized(action: int, first: str | None, second: str | None, _: str | None, __: str | None) -> int:
     """Say whether a statement may do this: SQLite's authorizer callback."""
     names = {name.lower() for name in (first, second) if name is not None}
-    # In ALTER TABLE the first name is the database's. A column may be called as one of our tables is: it is the second
-    # name of a READ or an UPDATE.
     if action in (sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE):
+        # The second name is a column's, which may well be called as one of our tables is.
         names = {(first or "").lower()}
     is_ours = bool(names & SCHEMA_TABLES)
-    is_elsewhere = database not in (None, "main") and action != sqlite3.SQLITE_ALTER_TABLE
-    return sqlite3.SQLITE_DENY if action not in _ALLOWED or is_ours or is_elsewhere else sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY if action not in _ALLOWED or is_ours else sqlite3.SQLITE_OK
 
 
 def _code(error: sqlite3.Error) -> int | None:

@@ -198,3 +198,49 @@ def test_factory_of_names_what_is_wrong_with_anything_else(given: object, text: 
         factory_of(given)
 
     assert text in str(caught.value)
+
+
+async def test_batch_with_other_records_saves_and_commits_in_the_place_of_its_own() -> None:
+    """As where they were decoded: the pump knows the records by their place in the batch."""
+    stage = Stage()
+    async with stage.living() as session:
+        saved = Saved(await stage.acquired(session))
+        others = [record(10 * n) for n in range(1, 5)]
+        changed = saved.batch.with_records(others)
+        await changed.checkpoint(upto=others[1])
+        async with changed.transaction(upto=others[2]) as tx:
+            tx.put("key", 1)
+
+        assert (list(changed), saved.indexes, saved.committed) == (others, [1], [(2, 1)])
+        assert (changed.partition, changed.lease, changed.lag_s) == ("p0", saved.batch.lease, 2.5)
+        with pytest.raises(ValueError, match="3 records in the place of 4, expected as many"):
+            saved.batch.with_records(others[:3])
+
+
+async def test_batch_that_was_made_without_transactions_says_so() -> None:
+    """Before the block begins, and not by storing the writes without the checkpoint."""
+    stage = Stage()
+
+    async def save(_: int) -> None:
+        raise AssertionError("nothing is to be stored")
+
+    async with stage.living() as session:
+        batch = Batch(RECORDS, lease=await stage.acquired(session), lag_s=None, save=save)
+
+        with pytest.raises(TypeError, match=r"this batch was made without transactions; .* should use `with_records`"):
+            async with batch.transaction():
+                raise AssertionError("the block has begun")
+
+
+async def test_transaction_of_a_lease_that_has_ended_does_not_begin() -> None:
+    """The block may do work for which it needs the partition."""
+    stage = Stage()
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        saved = Saved(lease)
+        lease.end(EndReason.SEEN_TAKEN)
+
+        with pytest.raises(LeaseLost):
+            async with saved.batch.transaction():
+                raise AssertionError("the block has begun")
+        assert saved.committed == []

@@ -90,6 +90,22 @@ async def test_statements_run_in_order_with_their_parameters(file: File) -> None
     assert (file.ask("SELECT * FROM sums"), file.ask("SELECT text FROM mine")) == ([("late", 12)], [("late12",)])
 
 
+async def test_statements_may_shape_tables_of_the_users_own(file: File) -> None:
+    """Also where a column is called as one of our tables is."""
+    outcome = await file.commit(
+        "CREATE TABLE old (id INTEGER PRIMARY KEY, groups TEXT)",
+        "ALTER TABLE old RENAME TO new",
+        "ALTER TABLE new ADD COLUMN leases TEXT",
+        "CREATE INDEX by_groups ON new (groups)",
+        "CREATE VIEW seen AS SELECT leases FROM new",
+        "INSERT INTO new (groups, leases) VALUES ('g', 'l')",
+        "UPDATE new SET groups = (SELECT leases FROM seen)",
+    )
+
+    assert outcome == Applied(item=SAVED)
+    assert file.ask("SELECT * FROM new") == [(1, "l", "l")]
+
+
 async def test_parameters_are_those_of_the_call(file: File) -> None:
     """A handler fills one list again and again; what it holds at the end of the block was not meant."""
     row: list[Any] = ["first"]
@@ -210,6 +226,16 @@ async def test_our_own_statements_are_not_denied_after_a_users(file: File) -> No
     result = await file.store.submit(GROUP, SaveCheckpoint(partition="p1", owner="a:1", token=1, position="1", seq=1))
 
     assert isinstance(result, Applied)
+
+
+async def test_bound_of_a_users_statements_is_no_bound_of_what_follows(file: File) -> None:
+    """The connection serves everybody's checkpoints; a bound that stayed would interrupt them once it is past."""
+    assert await file.commit("INSERT INTO mine VALUES (1, 'first')") == Applied(item=SAVED)
+    _, lane, _ = file.store._opened()
+    count = f"SELECT count(*) FROM ({ENDLESS.replace('FROM n)', 'FROM n WHERE x < 3000000)')})"
+
+    # Longer than the statements of a transaction may take.
+    assert await lane.write(lambda connection: connection.execute(count).fetchone()) == (1,)
 
 
 @pytest.mark.parametrize("statement", [ENDLESS, f"INSERT INTO mine (text) {ENDLESS}"])
