@@ -84,7 +84,7 @@ def _dynamodb(folder: Path, url: str) -> Store:
 KINDS = (
     Kind(name="memory", make=_memory),
     Kind(name="sqlite", make=_sqlite),
-    Kind(name="moto", make=_dynamodb, server="moto_url", keeps_order=False, machine_runs=4),
+    Kind(name="moto", make=_dynamodb, server="moto_url", keeps_order=False, machine_runs=3),
     Kind(
         name="ministack",
         make=_dynamodb,

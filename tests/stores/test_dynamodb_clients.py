@@ -11,6 +11,7 @@ from typing import Any
 
 import aioboto3  # type: ignore[import-untyped]  # It has no types.
 import anyio
+import anyio.lowlevel
 import pytest
 from aiobotocore.credentials import AioRefreshableCredentials  # type: ignore[import-untyped]
 from aiobotocore.session import AioSession  # type: ignore[import-untyped]
@@ -60,7 +61,7 @@ class Slow(AioSession):  # type: ignore[misc]  # It has no types.
     """Finds its credentials after a moment, as on a machine that asks a service for them."""
 
     async def get_credentials(self) -> Any:
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return await super().get_credentials()
 
 
