@@ -39,6 +39,9 @@ PARTS: Final = {
 """What a part of TransactWriteItems needs."""
 
 
+FOR_USERS: Final = "TransactWriteItems/ConditionCheckItem"
+"""What `lease.condition_check()` gives is sent by the user's own client, under the host's permissions."""
+
 SDK: Final = {"aioboto3", "aiobotocore", "boto3", "botocore"}
 PRODUCT: Final = {"partitions", "processor_host"}
 
@@ -59,8 +62,9 @@ def initialize_client_plugin(client: Any) -> None:
     seen: set[str] = set()
 
     def note(model: Any, params: Mapping[str, Any], **_: Any) -> None:
-        for name in names_of(model.name, params) if is_of_the_product(sys._getframe()) else ():
-            if name not in seen:
+        is_own = is_of_the_product(sys._getframe())
+        for name in names_of(model.name, params):
+            if name not in seen and (is_own or name == FOR_USERS):
                 seen.add(name)
                 with file.open("a") as notes:
                     notes.write(f"{model.service_model.service_name} {name}\n")
@@ -93,7 +97,8 @@ def names_of(operation: str, request: Mapping[str, Any]) -> Iterator[str]:
         for part in request["TransactItems"]:
             for kind, asked in part.items():
                 # Items of users have keys of their own; what they need, no policy of this product grants.
-                if "#" in (asked.get("Key") or asked["Item"]).get("pk", {}).get("S", ""):
+                # (A resource of boto3 has its values without their types.)
+                if "#" in str((asked.get("Key") or asked["Item"]).get("pk", "")):
                     yield f"TransactWriteItems/{PARTS[kind]}"
 
 
