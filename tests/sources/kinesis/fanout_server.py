@@ -77,7 +77,10 @@ class Spoil:
 
 
 Step = object
-"""The name of a message, or one of the above. After the last step the subscription ends, as it does in five minutes."""
+"""
+The name of a message, bytes that are none, or one of the above. After the last step the subscription ends, as it does
+in five minutes.
+"""
 
 
 @dataclass(slots=True)
@@ -165,8 +168,8 @@ class FanoutServer:
         elif step is BREAK:
             assert request.transport is not None
             request.transport.abort()
-        elif isinstance(step, anyio.Event):
-            await step.wait()
+        elif isinstance(step, bytes):
+            await answer.write(step)
         elif isinstance(step, Cut):
             whole = frame(step.name)
             await answer.write(whole[: len(whole) // 2])

@@ -241,7 +241,11 @@ async def test_fanout_goes_on_inside_an_aggregate(done: int) -> None:
     assert server.asked == [{"Type": "AT_SEQUENCE_NUMBER", "SequenceNumber": positions[done].partition("/")[0]}]
 
 
-@pytest.mark.parametrize("end", ["taken-over", BREAK, Spoil("more")], ids=["taken over", "broken", "spoilt"])
+@pytest.mark.parametrize(
+    "end",
+    ["taken-over", BREAK, Spoil("more"), b"\xff" * 64, bytes(64)],
+    ids=["taken over", "broken", "spoilt", "endless message", "message without a length"],
+)
 async def test_fanout_subscribes_again_after_an_error(end: object) -> None:
     """A hand-over, a network and a bit may each end a subscription; the reader goes on after its last record."""
     server = FanoutServer(plays=[["records", end], ["records", "more", HOLD]])

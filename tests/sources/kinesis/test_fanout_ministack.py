@@ -19,9 +19,6 @@ from tests.sources.kinesis.streams import Stream, made_stream
 
 __all__: list[str] = []
 
-TAKEOVER_S = 5.5
-"""After so long a second subscription is not refused, but ends the first one."""
-
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("aws_dummies")]
 
 
@@ -159,23 +156,6 @@ async def test_aggregate_is_unpacked_and_gone_on_inside(ministack_url: str, cons
 
     assert [each.key for each in whole] == ["plain", "user-1", "user-2", "user-3", "plain"]
     assert [numbers(whole), *rests] == [list(range(first, 5)) for first in range(5)]
-
-
-async def test_tail_with_the_url_of_the_hosts_takes_nothing_from_them(ministack_url: str) -> None:
-    """An operator copies the URL; the hosts' subscription must go on."""
-    async with made(ministack_url, 1) as stream, opened(stream) as source:
-        (info,) = await source.list_partitions()
-        await stream.put(entries(3))
-        async with reading(source, info.partition) as reader:
-            first = await read(reader, 3)
-            command = ["tail", f"{stream.url}&mode=fanout&consumer=group", "--from", "earliest", "--limit", "3"]
-            await anyio.sleep(TAKEOVER_S)
-            tailed = await anyio.to_thread.run_sync(CliRunner().invoke, stream_command, command)
-            await stream.put(entries(2, 3))
-            with anyio.fail_after(4):
-                more = await read(reader, 2)
-
-    assert (numbers(first + more), tailed.stdout.count("\n")) == (list(range(5)), 3)
 
 
 async def test_deregister_removes_the_consumer_and_only_on_request(ministack_url: str) -> None:
