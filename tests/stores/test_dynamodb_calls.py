@@ -182,6 +182,20 @@ async def test_fault_of_this_program_is_not_taken_for_an_outage() -> None:
         await store.submit("g", SAVE)
 
 
+async def test_call_whose_store_is_closed_meanwhile_is_not_sent_again() -> None:
+    """A host that stops closes under what is still on its way; that is an error of the store like any other."""
+    played = Played()
+    store = await played.opened()
+
+    async def close_and_lose(**_: Any) -> Any:
+        await store.close()
+        raise LOST
+
+    vars(played.clients["reads"])["get_item"] = close_and_lose
+    with pytest.raises(StoreUnavailable, match="closed meanwhile"):
+        await store.read_lease("g", "p")
+
+
 async def test_refusal_that_carries_the_item_needs_no_read() -> None:
     """One request, as for a write that is applied."""
     current = a_lease("p", owner="b:1", token=2)

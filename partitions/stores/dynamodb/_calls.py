@@ -18,8 +18,9 @@ import anyio
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.faults import AWS_ERRORS, Fault, FaultKind, fault_of
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from partitions.retries import Waits
 
-__all__ = ["BEATS", "READS", "WRITES", "Calls", "ConditionFailed", "code_of", "wait_s"]
+__all__ = ["BEATS", "READS", "WRITES", "Calls", "ConditionFailed", "code_of"]
 
 BEATS: Final = "beats"
 """The client for a host's own session: nothing else may stand in front of a beat."""
@@ -44,8 +45,12 @@ TRIES_MAX: Final = 6
 TRIES_IN_DOUBT_MAX: Final = 2
 """Requests of one read whose answer was lost; the connection may have been closed while nobody used it."""
 
-_FIRST_S: Final = {FaultKind.THROTTLED: 0.05, FaultKind.CONFLICT: 0.02, FaultKind.PASSING: 0.02}
 _MOST_S: Final = 0.8
+_WAITS: Final = {
+    FaultKind.THROTTLED: Waits(first_s=0.05, most_s=_MOST_S),
+    FaultKind.CONFLICT: Waits(first_s=0.02, most_s=_MOST_S),
+    FaultKind.PASSING: Waits(first_s=0.02, most_s=_MOST_S),
+}
 
 _UNAVAILABLE: Final = {FaultKind.PASSING, FaultKind.THROTTLED, FaultKind.CONFLICT, FaultKind.OTHER}
 
@@ -62,12 +67,6 @@ class ConditionFailed(Exception):
         self.error = error
 
 
-def wait_s(kind: FaultKind, attempt: int, random: Random) -> float:
-    """Return how long to wait after the failed `attempt` (1, 2, …): doubled each time, spread over its upper half."""
-    full_s: float = min(_MOST_S, _FIRST_S[kind] * 2 ** (attempt - 1))
-    return full_s * (0.5 + random.random() / 2)
-
-
 def code_of(error: StoreError) -> str:
     """Return the code of AWS behind an error that `Calls.send` raised; empty where it has none."""
     answer = getattr(error.__cause__, "response", {})
@@ -82,6 +81,7 @@ class Calls:
         self._clients = clients
         self._timeout_s = timeout_s
         self._random = random
+        self._is_closed = False
 
     @property
     def region(self) -> str:
@@ -97,7 +97,8 @@ class Calls:
                 self._raise(error, self._fault(error, "dynamodb:*"))
 
     async def close(self) -> None:
-        """Close every client."""
+        """Close every client. Calls that are under way end with `StoreUnavailable`."""
+        self._is_closed = True
         await self._clients.close()
 
     async def send(self, use: str, method: str, request: Mapping[str, Any], *, is_read: bool = False) -> dict[str, Any]:
@@ -125,17 +126,20 @@ class Calls:
                 client = await self._client(use)
                 answer: dict[str, Any] = await getattr(client, method)(**request)
             except Exception as error:  # Containment: a user's provider of credentials may raise anything in here.
+                if self._is_closed:
+                    text = f"{action} on table {self.table!r}: the store was closed meanwhile; open it again"
+                    raise StoreUnavailable(text) from error
                 fault = self._fault(error, action)
                 if not self._may_repeat(fault.kind, attempt, is_read=is_read):
                     self._raise(error, fault)
-                pause_s = wait_s(fault.kind, attempt, self._random)
+                pause_s = _WAITS[fault.kind].after(attempt, self._random)
             else:
                 return answer
             await anyio.sleep(pause_s)
 
     async def pause(self, attempt: int) -> None:
         """Wait as after a throttled attempt, where an answer said that a part was throttled."""
-        await anyio.sleep(wait_s(FaultKind.THROTTLED, attempt, self._random))
+        await anyio.sleep(_WAITS[FaultKind.THROTTLED].after(attempt, self._random))
 
     async def _client(self, name: str) -> Any:
         settings = ClientSettings(timeout_s=self._timeout_s, connections_max=CONNECTIONS[name])
