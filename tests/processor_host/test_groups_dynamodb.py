@@ -112,8 +112,8 @@ async def test_c54_two_groups_on_one_table_touch_no_item_of_each_other(store: Dy
 
     Case C54, at the level of the items; the hosts of two groups are another test's.
     """
-    for group in ("orders", "orders-2"):
-        await set_up(store, group)
+    for group, stream in (("orders", "memory"), ("orders-2", "trains")):
+        await set_up(store, group, stream=stream)
         await store.submit(group, Create(partition="shard-0000", position=EARLIEST))
         await store.submit(group, a_register(f"{group}:11aa"))
     before = await everything(store, "orders-2")
