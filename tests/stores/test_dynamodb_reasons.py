@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError, ParamValidationError  # type: ignor
 
 from partitions.aws.clients import AwsClients
 from partitions.aws.places import AwsPlace
+from partitions.codecs.encoding import writes_of
 from partitions.codecs.items import LEASE
 from partitions.errors import StoreMisconfigured, StoreUnavailable
 from partitions.stores.dynamodb._calls import READS, WRITES, Calls
@@ -193,7 +194,8 @@ async def test_request_has_the_lease_first_and_a_token_of_its_content() -> None:
     assert lease["ConditionExpression"] == (
         "#owner = :seen_owner AND #token = :seen_token AND #seq < :seq AND #position = :previous"
     )
-    assert lease["UpdateExpression"] == "SET #position = :position, #seq = :seq"
+    save = SaveCheckpoint(partition="p0", owner="a:1", token=1, position="10", seq=1)
+    assert lease["UpdateExpression"] == writes_of("g", save)[0].update
     assert lease["ExpressionAttributeValues"][":previous"] == {"S": "5"}
     assert [next(iter(action)) for action in first["TransactItems"]] == ["Update", "Put", "ConditionCheck"]
     assert len(first["ClientRequestToken"]) == 36
