@@ -225,13 +225,13 @@ async def test_snapshot_is_read_while_a_release_is_on_its_way(stage: Stage) -> N
     stage.host("b")
     await world.wait(3 * D)
 
+    demand("fewest moves", len(world.network.applied(Acquire)) == 3, world.network.applied(Acquire))
+    demand("an orderly hand-over repeats nothing", repeats(world) == 0, f"{repeats(world)} repeated")
     [release] = [write for write in world.network.applied(Release) if write.place == "a"]
     assert any(
         call.place == "a" and call.operation == "read_leases" and release.sent_s < at_s < release.at_s - 0.1
         for at_s, call in world.network.calls
     )
-    demand("fewest moves", len(world.network.applied(Acquire)) == 3, world.network.applied(Acquire))
-    demand("an orderly hand-over repeats nothing", repeats(world) == 0, f"{repeats(world)} repeated")
 
 
 @schedule(partitions=2)
