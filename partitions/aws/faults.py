@@ -19,7 +19,7 @@ from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 from partitions.aws._codes import CODES, REMEDIES, FaultKind
 
-__all__ = ["AWS_ERRORS", "CODES", "Fault", "FaultKind", "cancellation_codes", "fault_of", "item_of"]
+__all__ = ["AWS_ERRORS", "CODES", "Fault", "FaultKind", "answer_of", "cancellation_codes", "fault_of", "item_of"]
 
 AWS_ERRORS: Final = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, aiohttp.ClientError, OSError)
 """What a call through a client raises, apart from what the user's own credential provider may raise."""
@@ -107,13 +107,20 @@ def item_of(error: BaseException, action: int = 0) -> dict[str, Any] | None:
         The attributes, or None where the error has none: there is no item, or the server did not send it.
     """
     reasons = _reasons(error)
-    found = reasons[action] if action < len(reasons) else getattr(error, "response", {})
+    found = reasons[action] if action < len(reasons) else answer_of(error)
     item: dict[str, Any] | None = found.get("Item") or None
     return item
 
 
+def answer_of(error: BaseException | None) -> dict[str, Any]:
+    """Return the service's answer that an error carries; empty where there was none."""
+    # Errors of a broken connection have a `response` too, which is None.
+    answer: dict[str, Any] = getattr(error, "response", None) or {}
+    return answer
+
+
 def _reasons(error: BaseException) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = getattr(error, "response", {}).get("CancellationReasons") or []
+    found: list[dict[str, Any]] = answer_of(error).get("CancellationReasons") or []
     return found
 
 

@@ -113,6 +113,15 @@ def test_cancellations_are_told_by_action_and_other_errors_have_none() -> None:
     assert (cancellation_codes(answered("ThrottlingException")), cancellation_codes(OSError())) == ((), ())
 
 
+def test_an_error_without_an_answer_has_neither_reasons_nor_an_item() -> None:
+    """The SDK's error of a closed connection has a `response` that is None."""
+    error = sdk.ConnectionClosedError(endpoint_url="http://127.0.0.1:1")
+
+    assert error.response is None
+    assert cancellation_codes(error) == ()
+    assert item_of(error) is None
+
+
 def test_the_stored_item_is_found_in_a_refusal_and_in_each_action_of_a_cancelled_transaction() -> None:
     """Where there is none, the server did not send it, or there is no such item."""
     item = {"pk": {"S": "g"}}

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 import anyio
 
 from partitions.aws.clients import AwsClients, ClientSettings
-from partitions.aws.faults import AWS_ERRORS, Fault, FaultKind, fault_of
+from partitions.aws.faults import AWS_ERRORS, Fault, FaultKind, answer_of, fault_of
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
 from partitions.retries import Waits
 
@@ -69,8 +69,7 @@ class ConditionFailed(Exception):
 
 def code_of(error: StoreError) -> str:
     """Return the code of AWS behind an error that `Calls.send` raised; empty where it has none."""
-    answer = getattr(error.__cause__, "response", {})
-    return str(answer.get("Error", {}).get("Code", ""))
+    return str(answer_of(error.__cause__).get("Error", {}).get("Code", ""))
 
 
 class Calls:

@@ -22,8 +22,7 @@ from typing import Any, Final
 from boto3.dynamodb.types import TypeDeserializer  # type: ignore[import-untyped]  # It has no types.
 from botocore import exceptions as sdk  # type: ignore[import-untyped]  # It has no types.
 
-from partitions.aws._codes import CODES, FaultKind
-from partitions.aws.faults import cancellation_codes, item_of
+from partitions.aws.faults import CODES, FaultKind, cancellation_codes, item_of
 from partitions.codecs.encoding import held_check, writes_of
 from partitions.codecs.items import LEASE
 from partitions.codecs.values import to_text
