@@ -36,7 +36,8 @@ test test-processes test-servers: export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
 test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
 .NOTPARALLEL:
-.PHONY: help venv servers lint test test-processes test-servers policy cases-full simulate mutants demo constraints clean
+.PHONY: help venv servers lint test test-processes test-servers policy cases-full bench-store simulate mutants demo
+.PHONY: constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -103,6 +104,9 @@ cases-full: servers ## Run the tests of field faults unscaled and with all repea
 	@echo "== field faults, unscaled"
 	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not whole_year and not bench' \
 		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
+
+bench-store: servers ## Measure what ten hosts at rest cost on DynamoDB, on dynalite and ministack; about 6 minutes.
+	@$(RUN) -m tests.stores.bench_dynamodb
 
 simulate: $(STAMP) ## Run N fresh seeds of the simulation on all cores (N=5000), or those from BASE on (BASE=123).
 	@$(RUN) -m tests.simulation --many $(or $(N),1000) $(if $(BASE),--base $(BASE))
