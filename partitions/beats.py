@@ -79,6 +79,7 @@ class Beats:
         self.draining = registration.draining
         self.known: Known | None = None
         self.load = 0.0
+        self.sick = False
         self._registration = registration
         self._session_id = registration.session_id
         self._store = store
@@ -227,6 +228,7 @@ class Beats:
             load=self.load,
             draining=self.draining,
             known=self.known,
+            sick=self.sick,
             handled=self._table.handled(self._is_open),
         )
 

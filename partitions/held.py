@@ -16,6 +16,7 @@ from partitions.events import Asked, EndReason, OnEvent, tell
 from partitions.items import LeaseItem, parse_ask_key
 from partitions.leases import Lease
 from partitions.table import SessionTable
+from partitions.terms import Term
 
 __all__ = ["HeldTerms"]
 
@@ -63,7 +64,7 @@ class HeldTerms:
         if self._table.is_asked(lease.key):
             lease.asked.set()
 
-    def ended(self, lease: Lease) -> None:
+    def ended(self, lease: Term) -> None:
         """Drop a term that has ended."""
         if self.leases.get(lease.partition) is lease:
             del self.leases[lease.partition]

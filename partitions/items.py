@@ -15,10 +15,12 @@ from zlib import crc32
 
 __all__ = [
     "ASKS_MAX",
+    "PREPARED_BYTES_MAX",
     "SCHEMA_VERSION",
     "GroupItem",
     "Known",
     "LeaseItem",
+    "Prepared",
     "Scalar",
     "SessionItem",
     "ask_key",
@@ -31,6 +33,9 @@ SCHEMA_VERSION: Final = 1
 
 ASKS_MAX: Final = 64
 """Asks that may stand in one session's item; it must stay small, for every host reads it in every beat period."""
+
+PREPARED_BYTES_MAX: Final = 4096
+"""What an application may store beside a pending checkpoint, bytes of UTF-8; every host reads it with every lease."""
 
 Scalar = str | int | float | bool | None
 """What a field of `extra` may hold, so that every store can keep it."""
@@ -95,9 +100,21 @@ class SessionItem:
     drain_asked: bool = False
     """An operator's wish; no beat clears it."""
     known: Known | None = None
+    sick: bool = False
+    """Everything that it was handed has failed for a while."""
     asks: Mapping[str, str] = field(default_factory=_no_asks)
     """`"<partition>@<token>"` → the asker's session id, or "" for nobody. At most `ASKS_MAX`."""
     extra: Mapping[str, Scalar] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What an application stored before it commits elsewhere, for whoever must find out whether it did."""
+
+    state: str
+    """The application's own; at most `PREPARED_BYTES_MAX` bytes of UTF-8."""
+    position: str
+    """The checkpoint that is pending: to be stored once the application's commit is known to have happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +136,11 @@ class LeaseItem:
     paused: bool = False
     weight: float = 0.0
     last_host: str | None = None
+    attempts: int = 0
+    """Calls that were begun and not ended well with the record right after `position`, as far as they were counted."""
+    suspects: int = 0
+    """Terms in a row whose owner may have died of a record: none was released, and the checkpoint has not moved."""
+    prepared: Prepared | None = None
     extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 

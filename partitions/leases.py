@@ -1,46 +1,33 @@
 """
 The held lease: one term of one partition on this host, and the writes that only its holder may send.
 
-Knows its session's table (`partitions.table`) and a store; it starts no task. A term ends once and for good, and it
-ends here *before* its release is sent (rule 6): whoever sees the lease free in the store can rely on it.
-
-- `is_held` is one lookup: now < min(the session's end, the deadline of an ask for this term).
-- `ended` is the event that everything working for the partition stops on. It fires at the moment the session's
-  watch sees the end; `is_held` is never later than it.
-- What is sent for it is in `partitions.saves`: one save after the other, each with a number.
+How long it goes on is in `partitions.terms`, what it saves in `partitions.saves`. A term ends here *before* its release
+is sent (rule 6): whoever sees the lease free in the store can rely on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from random import Random
 from typing import Any, NoReturn
 
 import anyio
 
-from partitions.clocks import Clock
-from partitions.errors import LeaseLost
 from partitions.events import (
     CheckpointRefused,
     EndReason,
-    Event,
-    LeaseEnded,
     LeaseReleased,
-    OnEvent,
     ReleaseFailed,
-    tell,
 )
-from partitions.items import LeaseItem, ask_key
+from partitions.items import PREPARED_BYTES_MAX, LeaseItem, Prepared
 from partitions.saves import Saves
-from partitions.stores.base import Store
-from partitions.table import SessionTable
+from partitions.sending import Sending
+from partitions.terms import Term, Terms
 from partitions.transactions import Collector
 from partitions.verbs import Child, Complete, Release
 
-__all__ = ["Lease", "Terms", "current_lease", "working_under"]
+__all__ = ["Lease", "current_lease", "working_under"]
 
 _current: ContextVar[Lease | None] = ContextVar("partitions_current_lease", default=None)
 
@@ -60,26 +47,7 @@ def working_under(lease: Lease) -> Iterator[None]:
         _current.reset(token)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What all terms of one session share; made by the session."""
-
-    store: Store
-    group: str
-    session_id: str
-    clock: Clock
-    random: Random
-    table: SessionTable
-    call_timeout_s: float
-    renew: Callable[[], Awaitable[bool]]
-    releasing: set[str]
-    """Partitions whose term has ended here while the write that frees them is on its way."""
-    on_ended: Callable[[Lease], None]
-    """Called once by each term, as it ends."""
-    on_event: OnEvent | None
-
-
-class Lease:
+class Lease(Term):
     """
     The right to process one partition, while `is_held()`.
 
@@ -88,120 +56,98 @@ class Lease:
         key: The ask key of this term.
         token: The fencing token of this term; hand it to whatever can compare it.
         position: The checkpoint at which the term began: the last record done.
+        attempts: Calls with the record after it that earlier terms began and that did not end well, as far as counted.
+        suspects: How many terms before this one in a row may have died of a record, nothing done since.
+        prepared: What an earlier term prepared and nobody has checkpointed since; None where nothing is pending.
         ended: Set once the term has ended, for whatever reason. Await it to stop.
         asked: Set once the lease is to be given up, as when somebody asks for it, or has ended: start nothing new.
     """
 
     def __init__(self, terms: Terms, item: LeaseItem) -> None:
-        self.partition = item.partition
-        self.token = item.token
+        super().__init__(terms, item)
         self.position = item.position
-        self.ended = anyio.Event()
-        self.asked = anyio.Event()
-        self._terms = terms
-        self.key = ask_key(item.partition, item.token)
-        self._reason: EndReason | None = None
-        self._saves = Saves(
+        self.attempts = item.attempts
+        self.suspects = item.suspects
+        self.prepared = item.prepared
+        self._sending = Sending(
             self,
-            item,
             store=terms.store,
             group=terms.group,
             owner=terms.session_id,
-            clock=terms.clock,
             random=terms.random,
             call_timeout_s=terms.call_timeout_s,
             on_event=terms.on_event,
         )
-        self._guards: set[anyio.CancelScope] = set()
+        self._saves = Saves(self, item, sending=self._sending, clock=terms.clock, on_event=terms.on_event)
 
-    def __repr__(self) -> str:
-        return f"<Lease {self.key} {'held' if self.is_held() else self._reason}>"
-
-    @property
-    def end_reason(self) -> EndReason | None:
-        """Why the term ended; None while nobody has noticed an end."""
-        return self._reason
-
-    def is_held(self) -> bool:
-        """Say whether the term still goes on at this very moment. Check it after every await before acting on it."""
-        return self._reason is None and self._terms.table.is_valid(self.key)
-
-    def remaining_s(self) -> float:
-        """Return how long the term goes on if nothing more is heard from the store, seconds; 0.0 once it has ended."""
-        return 0.0 if self._reason is not None else self._terms.table.remaining_s(self.key)
-
-    def ask_deadline_s(self) -> float:
-        """Return by when an ask ends the term, on this host's clock; infinity where nobody has asked."""
-        return self._terms.table.ask_deadline_s(self.key)
-
-    def ensure_held(self) -> None:
-        """
-        Return if the term goes on.
-
-        Raises:
-            LeaseLost: it has ended. Stop working on the partition; whoever owns it now goes on from the checkpoint.
-        """
-        if self.is_held():
-            return
-        self.end(self.reason_of_time())
-        raise self._lost()
-
-    async def renew(self) -> bool:
-        """
-        Beat now instead of at the next period; one beat renews every lease of the session.
-
-        Returns:
-            True once a beat that was sent after this call is answered and the term goes on; False if it has ended.
-        """
-        return self.is_held() and await self._terms.renew() and self.is_held()
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """
-        Cancel the body when the lease ends.
-
-        Raises:
-            LeaseLost: the lease had ended before, or ended meanwhile and the body was cancelled.
-        """
-        self.ensure_held()
-        with anyio.CancelScope() as scope:
-            self._guards.add(scope)
-            try:
-                yield
-            finally:
-                self._guards.discard(scope)
-        if scope.cancelled_caught:
-            raise self._lost()
-
-    def end(self, reason: EndReason) -> bool:
-        """
-        End the term on this host, at once and for good; sends nothing.
-
-        Returns:
-            True for the call that ended it, False where it had ended before.
-        """
-        if self._reason is not None:
-            return False
-        self._reason = reason
-        self._terms.on_ended(self)
-        self.ended.set()
-        self.asked.set()
-        for scope in tuple(self._guards):
-            scope.cancel()
-        tell(self._terms.on_event, LeaseEnded(partition=self.partition, token=self.token, reason=reason))
-        return True
-
-    async def checkpoint(self, position: str, *, weight: float | None = None) -> None:
+    async def checkpoint(self, position: str, *, weight: float | None = None, keeps_prepared: bool = False) -> None:
         """
         Store that everything up to `position` is done, under the fence of this term.
 
         Returns once the store has it. Failed calls are repeated with growing waits for as long as the term goes on.
-        Calls come one after the other; positions must not go back within a term, which the caller sees to.
+        Calls come one after the other; positions must not go back within a term, which the caller sees to. One that
+        goes on ends the counts of attempts and suspects, and what is prepared.
+
+        Args:
+            position: The last record done.
+            weight: The new weight; None leaves the stored one.
+            keeps_prepared: Leave what is prepared, whose own position is still to come.
 
         Raises:
             LeaseLost: the term has ended, or the store holds another owner or token (then the term ends here).
         """
-        await self._saves.checkpoint(position, weight=weight)
+        await self._saves.checkpoint(position, weight=weight, keeps_prepared=keeps_prepared)
+
+    async def attempt(self, position: str | None = None) -> int:
+        """
+        Count a call that is about to begin with one record, so that the count stands if the record kills the process.
+
+        Retried as a checkpoint is.
+
+        Args:
+            position: The record before it, if that was done since: this stores it, and counts anew. None, or the stored
+                position, for one more attempt at the record right after the stored position.
+
+        Returns:
+            How many attempts at this record are counted now, this one among them.
+
+        Raises:
+            LeaseLost: as `checkpoint`; do not begin the call.
+        """
+        return await self._saves.attempt(position)
+
+    async def prepare(self, state: str, position: str) -> None:
+        """
+        Store `state` beside the checkpoint, for a checkpoint at `position` that is pending; the checkpoint stays.
+
+        Whoever begins the next term finds both in `prepared`, until a checkpoint goes on or something else is prepared.
+        Retried as a checkpoint is.
+
+        Raises:
+            LeaseLost: as `checkpoint`.
+            ValueError: the state is too long.
+        """
+        if (size := len(state.encode())) > PREPARED_BYTES_MAX:
+            raise ValueError(
+                f"partition {self.partition!r}: a prepared state of {size} bytes, expected at most "
+                f"{PREPARED_BYTES_MAX}, because every host reads it; store it elsewhere, and prepare its key"
+            )
+        await self._saves.prepare(Prepared(state=state, position=position))
+
+    async def pause(self, reason: str) -> None:
+        """
+        Take the partition out of the plan until somebody resumes it; the term goes on until it is released.
+
+        Once it is stored, `asked` is set: start nothing new, then release. Retried as a checkpoint is.
+
+        Args:
+            reason: For people; stored beside it.
+
+        Raises:
+            LeaseLost: as `checkpoint`.
+        """
+        await self._saves.pause(reason)
+        self.asked.set()
 
     def begin_transaction(self) -> Collector:
         """
@@ -257,12 +203,20 @@ class Lease:
             terms.group, partition=self.partition, owner=terms.session_id, token=self.token, resource=resource
         )
 
-    async def release(self, position: str | None = None) -> bool:
+    async def release(
+        self, position: str | None = None, *, attempts: int | None = None, keeps_prepared: bool = False
+    ) -> bool:
         """
         End the term here, then free the lease in the store, with `position` as its last checkpoint if given.
 
         Nothing may still be running for the partition. Shielded from cancellation, under a time-out. A release that
         fails is told, not raised: a snapshot will show what became of it.
+
+        Args:
+            position: The last record done; None, or the stored one, where nothing was done since.
+            attempts: Calls in a row with the next record that failed, which the next owner goes on counting. None
+                leaves the stored count, which a checkpoint ends.
+            keeps_prepared: As for `checkpoint`.
 
         Returns:
             True if the store is known to have the lease as free; False if the term had ended before, or is unsure.
@@ -270,12 +224,8 @@ class Lease:
         if not self.is_held():
             self.end(self.reason_of_time())
             return False
-        # Not where a transaction is in doubt: the stored position may be further than this one.
-        position, seq = self._saves.with_release(position)
-        free = Release(
-            partition=self.partition, owner=self._terms.session_id, token=self.token, position=position, seq=seq
-        )
-        return await self._give_up(free, EndReason.RELEASED, position)
+        free = self._saves.release(position, attempts=attempts, keeps_prepared=keeps_prepared)
+        return await self._give_up(free, EndReason.RELEASED, free.position)
 
     async def complete(self, children: Sequence[Child]) -> bool:
         """
@@ -300,7 +250,7 @@ class Lease:
         self.end(reason)
         try:
             with anyio.CancelScope(shield=True):
-                error = await self._saves.free(verb)
+                error = await self._sending.free(verb)
         finally:
             terms.releasing.discard(self.partition)
         if error is not None:
@@ -316,16 +266,3 @@ class Lease:
         self._tell(CheckpointRefused(partition=self.partition, token=self.token, position=position, found_token=found))
         self.end(EndReason.REFUSED)
         raise self._lost(found=found, owner=None if current is None else current.owner)
-
-    def reason_of_time(self) -> EndReason:
-        """Return which of the two ends the table holds for this term comes first."""
-        table = self._terms.table
-        over = table.ask_deadline_s(self.key) <= table.valid_until_s
-        return EndReason.ASK_DEADLINE if over else EndReason.SESSION_ENDED
-
-    def _lost(self, *, found: int | None = None, owner: str | None = None) -> LeaseLost:
-        reason = (self._reason or self.reason_of_time()).value
-        return LeaseLost(self.partition, held=self.token, reason=reason, found=found, owner=owner)
-
-    def _tell(self, event: Event) -> None:
-        tell(self._terms.on_event, event)

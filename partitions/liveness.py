@@ -18,7 +18,7 @@ an observer that missed the gap between would otherwise try for ever to fence it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -32,6 +32,7 @@ __all__ = [
     "expired",
     "expires_at_s",
     "forget",
+    "may_have_died",
     "next_expiry_s",
     "observe",
     "observe_one",
@@ -170,3 +171,22 @@ def _fresh(session: SessionItem, now_s: float) -> Seen:
 def _check_order(view: LiveView, now_s: float) -> None:
     if now_s < view.at_s:
         raise ValueError(f"now_s={now_s} is before the last look at {view.at_s}; pass one clock that never runs back")
+
+
+def may_have_died(owner: str | None, mine: Collection[str]) -> bool:
+    """
+    Say whether the record that an owner was handed may have killed its process, from what its lease shows.
+
+    Whoever released did not die of it; and whoever asks lives. So neither an acquire of one's own whose answer was lost
+    (rule 8) nor an earlier session of the same process says anything of a record: where the store is away for a while,
+    all sessions run out, and every partition would be suspected at once. Everybody else may have died: a session that
+    was fenced, also one of this very host before it was started again, and an owner that was asked in vain.
+
+    A session that never came to process anything is suspected too, as one whose acquire was applied in its last moment.
+    That costs a slow beginning; the other error would leave a record that kills uncounted.
+
+    Args:
+        owner: The owner in the item that is to be acquired; None where it is free.
+        mine: The ids of all sessions of this process.
+    """
+    return owner is not None and owner not in mine

@@ -23,6 +23,7 @@ from partitions.verbs import (
     Adopt,
     Applied,
     Ask,
+    Attempt,
     Beat,
     Child,
     Complete,
@@ -32,6 +33,7 @@ from partitions.verbs import (
     Fence,
     Leave,
     Pause,
+    Prepare,
     Refused,
     Register,
     Release,
@@ -89,10 +91,19 @@ def _acquire(lease: LeaseItem | None, verb: Acquire) -> Result[LeaseItem]:
         or lease.paused
     ):
         return Refused(current=lease)
-    return Applied(item=replace(lease, owner=verb.session_id, token=lease.token + 1, seq=0, last_host=verb.host_id))
+    return Applied(
+        item=replace(
+            lease,
+            owner=verb.session_id,
+            token=lease.token + 1,
+            seq=0,
+            last_host=verb.host_id,
+            suspects=lease.suspects + int(verb.is_suspect),
+        )
+    )
 
 
-def _is_owner(lease: LeaseItem, verb: SaveCheckpoint | Release | Complete) -> bool:
+def _is_owner(lease: LeaseItem, verb: SaveCheckpoint | Attempt | Prepare | Release | Complete) -> bool:
     return lease.owner == verb.owner and lease.token == verb.token
 
 
@@ -101,21 +112,60 @@ def _save_checkpoint(lease: LeaseItem | None, verb: SaveCheckpoint) -> Result[Le
     if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:
         return Refused(current=lease)
     weight = lease.weight if verb.weight is None else verb.weight
-    return Applied(item=replace(lease, position=verb.position, seq=verb.seq, weight=weight))
+    return Applied(
+        item=replace(
+            lease,
+            position=verb.position,
+            seq=verb.seq,
+            weight=weight,
+            attempts=0 if verb.advances else lease.attempts,
+            suspects=0 if verb.advances else lease.suspects,
+            prepared=lease.prepared if verb.keeps_prepared else None,
+        )
+    )
+
+
+def _attempt(lease: LeaseItem | None, verb: Attempt) -> Result[LeaseItem]:
+    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:
+        return Refused(current=lease)
+    if verb.position is None:
+        return Applied(item=replace(lease, seq=verb.seq, attempts=lease.attempts + 1))
+    return Applied(
+        item=replace(lease, position=verb.position, seq=verb.seq, attempts=1, suspects=0, prepared=None),
+    )
+
+
+def _prepare(lease: LeaseItem | None, verb: Prepare) -> Result[LeaseItem]:
+    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:
+        return Refused(current=lease)
+    return Applied(item=replace(lease, seq=verb.seq, prepared=verb.prepared))
 
 
 def _release(lease: LeaseItem | None, verb: Release) -> Result[LeaseItem]:
     if lease is None or not _is_owner(lease, verb):
         return Refused(current=lease)
     if verb.position is None or verb.seq is None:
-        return Applied(item=replace(lease, owner=None))
-    return Applied(item=replace(lease, owner=None, position=verb.position, seq=verb.seq))
+        attempts = lease.attempts if verb.attempts is None else verb.attempts
+        return Applied(item=replace(lease, owner=None, attempts=attempts))
+    return Applied(
+        item=replace(
+            lease,
+            owner=None,
+            position=verb.position,
+            seq=verb.seq,
+            attempts=0 if verb.attempts is None else verb.attempts,
+            suspects=0,
+            prepared=lease.prepared if verb.keeps_prepared else None,
+        )
+    )
 
 
 def _complete(lease: LeaseItem | None, verb: Complete) -> Result[LeaseItem]:
     if lease is None or not _is_owner(lease, verb):
         return Refused(current=lease)
-    return Applied(item=replace(lease, owner=None, position=END, finished=True))
+    return Applied(
+        item=replace(lease, owner=None, position=END, finished=True, attempts=0, suspects=0, prepared=None),
+    )
 
 
 def _pause(lease: LeaseItem | None, verb: Pause) -> Result[LeaseItem]:
@@ -131,7 +181,7 @@ def _resume(lease: LeaseItem | None, verb: Resume) -> Result[LeaseItem]:
     if lease is None or lease.token != verb.seen_token:
         return Refused(current=lease)
     extra = {name: value for name, value in lease.extra.items() if name != PAUSE_REASON}
-    return Applied(item=replace(lease, paused=False, extra=MappingProxyType(extra)))
+    return Applied(item=replace(lease, paused=False, attempts=0, suspects=0, extra=MappingProxyType(extra)))
 
 
 def _delete(lease: LeaseItem | None, verb: Delete) -> Result[LeaseItem]:
@@ -170,6 +220,7 @@ def _beat(session: SessionItem | None, verb: Beat) -> Result[SessionItem]:
             load=verb.load,
             draining=verb.draining,
             known=verb.known,
+            sick=verb.sick,
             asks=MappingProxyType({key: asker for key, asker in session.asks.items() if key not in handled}),
         )
     )
@@ -214,6 +265,8 @@ _RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
     Create: _create,
     Acquire: _acquire,
     SaveCheckpoint: _save_checkpoint,
+    Attempt: _attempt,
+    Prepare: _prepare,
     Release: _release,
     Complete: _complete,
     Pause: _pause,

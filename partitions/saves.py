@@ -1,9 +1,11 @@
 """
-The writes of one term: its checkpoints and user transactions, one after the other, and the one that frees it.
+What one term saves: checkpoints and what stands beside them, and user transactions, one after the other.
 
-Knows a store and, of the term, only what `Term` says; it starts no task. Each save uses up a number (`seq`) whether or
-not it is ever answered, so that a late duplicate changes nothing (rule 7). A refused save may be one's own earlier
-success whose answer was lost: the returned item is compared first (rule 9).
+Sends through `partitions.sending`; it starts no task. Each save uses up a number (`seq`) whether or not it is ever
+answered, so that a late duplicate changes nothing (rule 7).
+
+A checkpoint that goes on ends the counts of attempts and suspects, since something was done. One of the position that
+is stored is no progress and leaves them; a release leaves such a position out.
 
 A save whose answer never came is *in doubt*. A plain checkpoint in doubt matters to the next transaction only, which
 names the position stored before it. A transaction in doubt matters to everything that follows: a checkpoint or a
@@ -15,44 +17,23 @@ comes before that carries no position.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
-from random import Random
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any
 
 import anyio
 
 from partitions.clocks import Clock
 from partitions.errors import StoreError, StoreMisconfigured
-from partitions.events import CheckpointFailed, CheckpointSaved, OnEvent, tell
-from partitions.items import LeaseItem
-from partitions.retries import Waits, call
-from partitions.stores.base import Store, Transactions, transactions_of
+from partitions.events import CheckpointSaved, OnEvent, tell
+from partitions.items import LeaseItem, Prepared
+from partitions.retries import call
+from partitions.sending import Sending, Term
+from partitions.stores.base import Transactions, transactions_of
 from partitions.transactions import Again, Commit, Failed, Outcome, TransactionsUnsupported
-from partitions.verbs import Applied, Complete, Refused, Release, Result, SaveCheckpoint
+from partitions.verbs import Applied, Attempt, Pause, Prepare, Refused, Release, SaveCheckpoint
 
-__all__ = ["RELEASES_MAX", "Saves", "Term"]
-
-RELEASES_MAX: Final = 3
-"""Tries of a release; after that a snapshot shows what became of it, and the session's end frees the lease anyway."""
-
-
-class Term(Protocol):
-    """What saves need of the term to which they belong."""
-
-    partition: str
-    token: int
-
-    def ensure_held(self) -> None:
-        """Raise LeaseLost where the term has ended."""
-        ...
-
-    def remaining_s(self) -> float:
-        """Return how long it goes on, seconds."""
-        ...
-
-    def refused(self, position: str, current: LeaseItem | None) -> NoReturn:
-        """End the term, which the store has under another owner or token, and raise LeaseLost."""
-        ...
+__all__ = ["Saves"]
 
 
 class _Doubt(Enum):
@@ -71,21 +52,13 @@ class Saves:
         term: Term,
         item: LeaseItem,
         *,
-        store: Store,
-        group: str,
-        owner: str,
+        sending: Sending,
         clock: Clock,
-        random: Random,
-        call_timeout_s: float,
         on_event: OnEvent | None,
     ) -> None:
         self._term = term
-        self._store = store
-        self._group = group
-        self._owner = owner
+        self._sending = sending
         self._clock = clock
-        self._random = random
-        self._call_timeout_s = call_timeout_s
         self._on_event = on_event
         self._one_write = anyio.Lock()
         self._seq = item.seq
@@ -93,25 +66,67 @@ class Saves:
         """As it is stored, or was before everything that is in doubt."""
         self._doubt = _Doubt.NONE
 
-    def with_release(self, position: str | None) -> tuple[str | None, int | None]:
-        """Return the position that a release may carry, and its number; None where it must leave the stored one."""
-        if position is None or self._doubt is _Doubt.TRANSACTION:
-            return None, None
-        return position, self._seq + 1
+    def release(self, position: str | None, *, attempts: int | None, keeps_prepared: bool) -> Release:
+        """Return the release of this term, with what it may carry."""
+        free = Release(partition=self._term.partition, owner=self._sending.owner, token=self._term.token)
+        if self._doubt is _Doubt.TRANSACTION:
+            # The stored position may be further than this one, and the count may be another record's.
+            return free
+        if position is None or self._is_known(position):
+            # Carrying the position that is stored would look like progress: suspects would end with nothing done.
+            return replace(free, attempts=attempts)
+        return replace(free, position=position, seq=self._seq + 1, attempts=attempts, keeps_prepared=keeps_prepared)
 
-    async def checkpoint(self, position: str, *, weight: float | None) -> None:
+    async def checkpoint(self, position: str, *, weight: float | None, keeps_prepared: bool) -> None:
         """See `Lease.checkpoint`."""
         async with self._one_write:
-            if self._doubt is _Doubt.TRANSACTION:
-                await self._settle()
-            save = self._next(position, weight=weight)
+            await self._settle_transaction()
+            save = self._next(position, weight=weight, keeps_prepared=keeps_prepared)
             began_s = self._clock.now_s()
-            if self._doubt is _Doubt.NONE:
-                self._doubt = _Doubt.CHECKPOINT
-            result = await self._send_while_held(save)
-            if not isinstance(result, Applied) and not self._is_stored(result.current, save):
-                self._term.refused(position, result.current)
+            await self._send_moving(save, position)
             self._saved(position, began_s)
+
+    async def attempt(self, position: str | None) -> int:
+        """See `Lease.attempt`."""
+        async with self._one_write:
+            await self._settle_transaction()
+            self._seq += 1
+            attempt = Attempt(
+                partition=self._term.partition,
+                owner=self._sending.owner,
+                token=self._term.token,
+                seq=self._seq,
+                position=None if self._is_known(position) else position,
+            )
+            began_s = self._clock.now_s()
+            if attempt.position is None:
+                stored = await self._sending.until_stored(attempt, self._position)
+            else:
+                stored = await self._send_moving(attempt, attempt.position)
+                self._saved(attempt.position, began_s)
+            return stored.attempts
+
+    async def prepare(self, prepared: Prepared) -> None:
+        """See `Lease.prepare`."""
+        async with self._one_write:
+            await self._settle_transaction()
+            self._seq += 1
+            prepare = Prepare(
+                partition=self._term.partition,
+                owner=self._sending.owner,
+                token=self._term.token,
+                seq=self._seq,
+                prepared=prepared,
+            )
+            await self._sending.until_stored(prepare, self._position)
+
+    async def pause(self, reason: str) -> None:
+        """See `Lease.pause`."""
+        async with self._one_write:
+            verb = Pause(partition=self._term.partition, seen_token=self._term.token, reason=reason)
+            result = await self._sending.while_held(verb)
+            if not isinstance(result, Applied):
+                self._term.refused(self._position, result.current)
 
     async def commit(self, position: str, operations: Sequence[Any]) -> None:
         """See `Lease.commit`."""
@@ -134,25 +149,6 @@ class Saves:
             await self._settle()
             return self._position
 
-    async def free(self, verb: Release | Complete) -> str | None:
-        """Send the write that frees the lease, a few times; return what is wrong, or None where it is free."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                result = await call(lambda: self._store.submit(self._group, verb), self._call_timeout_s)
-            except StoreError as error:
-                if attempt >= RELEASES_MAX:
-                    return str(error)
-                await anyio.sleep(self._wait_s(attempt))
-                continue
-            if isinstance(result, Applied):
-                return None
-            # Free under the same token is one's own release whose answer was lost, a higher token the next owner.
-            current = result.current
-            is_free = current is None or current.token > self._term.token or current.owner is None
-            return None if is_free else f"the store has owner {current.owner!r}" if current else None
-
     def transactions(self) -> Transactions:
         """
         Return what the store offers for user transactions.
@@ -160,23 +156,31 @@ class Saves:
         Raises:
             TransactionsUnsupported: nothing.
         """
-        transactions = transactions_of(self._store)
+        store = self._sending.store
+        transactions = transactions_of(store)
         if transactions is None:
             raise TransactionsUnsupported(
-                self._store.url, "user transactions", remedy="use `batch.checkpoint()`, and writes that may be repeated"
+                store.url, "user transactions", remedy="use `batch.checkpoint()`, and writes that may be repeated"
             )
         return transactions
 
-    def _next(self, position: str, *, weight: float | None = None) -> SaveCheckpoint:
+    def _next(self, position: str, *, weight: float | None = None, keeps_prepared: bool = False) -> SaveCheckpoint:
         self._seq += 1
+        advances = position != self._position
         return SaveCheckpoint(
             partition=self._term.partition,
-            owner=self._owner,
+            owner=self._sending.owner,
             token=self._term.token,
             position=position,
             seq=self._seq,
             weight=weight,
+            advances=advances,
+            keeps_prepared=keeps_prepared or not advances,
         )
+
+    def _is_known(self, position: str | None) -> bool:
+        """Say whether the store is known to have this very position."""
+        return self._doubt is _Doubt.NONE and position == self._position
 
     def _saved(self, position: str, began_s: float) -> None:
         self._position = position
@@ -189,6 +193,10 @@ class Saves:
             ),
         )
 
+    async def _settle_transaction(self) -> None:
+        if self._doubt is _Doubt.TRANSACTION:
+            await self._settle()
+
     async def _settle(self) -> None:
         """Make sure of the stored position, and that nothing in doubt will be applied later."""
         attempt = 0
@@ -199,7 +207,7 @@ class Saves:
                 outcome = await self._decided(commit)
             except StoreMisconfigured as error:
                 # As for a checkpoint, which this may stand in front of: it may be mended while the lease is held.
-                await self._failed(str(error), attempt)
+                await self._sending.failed(str(error), attempt)
                 continue
             if isinstance(outcome, Failed):
                 raise outcome.error
@@ -208,7 +216,7 @@ class Saves:
                 return
             current = outcome.current
             # Each turn finds one more of one's own saves applied, and there are no new ones meanwhile.
-            if current is None or not self._is_mine(current) or current.position == self._position:
+            if current is None or not self._sending.is_mine(current) or current.position == self._position:
                 self._term.refused(self._position, current)
             self._position = current.position
 
@@ -223,27 +231,28 @@ class Saves:
             StoreMisconfigured: no retry helps.
         """
         transactions = self.transactions()
+        sending = self._sending
         is_unsure = False
         attempt = 0
         while True:
             self._term.ensure_held()
             attempt += 1
             try:
-                outcome: Outcome = await call(lambda: transactions.commit(self._group, commit), self._timeout_s())
+                outcome: Outcome = await call(lambda: transactions.commit(sending.group, commit), sending.timeout_s())
             except StoreMisconfigured:
                 raise
             except StoreError as error:
                 is_unsure = True
                 reason = str(error)
                 # Whatever it shows is certain only if it is a success, or the end: what is on its way may still arrive.
-                if (found := await self._look_for(commit.save)) is not None:
+                if (found := await self._sending.look_for(commit.save)) is not None:
                     return found
             else:
-                if isinstance(outcome, Refused) and self._is_stored(outcome.current, commit.save):
+                if isinstance(outcome, Refused) and self._sending.is_stored(outcome.current, commit.save):
                     return Applied(item=outcome.current)
                 if isinstance(outcome, Failed):
                     # Its condition may fail on what an earlier try of this very commit has written.
-                    if (found := await self._look_for(commit.save)) is not None:
+                    if (found := await self._sending.look_for(commit.save)) is not None:
                         return found
                     if not is_unsure:
                         self._doubt = _Doubt.NONE
@@ -251,46 +260,10 @@ class Saves:
                 if not isinstance(outcome, Again):
                     return outcome
                 reason = outcome.reason
-            await self._failed(reason, attempt)
+            await self._sending.failed(reason, attempt)
 
-    async def _look_for(self, save: SaveCheckpoint) -> Applied[LeaseItem] | Refused[LeaseItem] | None:
-        """Read the lease: say whether this save is in it, or that it is another's; None where it shows neither."""
-        try:
-            found = await call(lambda: self._store.read_lease(self._group, save.partition), self._timeout_s())
-        except StoreError:
-            return None
-        if self._is_stored(found, save):
-            return Applied(item=found)
-        return None if found is not None and self._is_mine(found) else Refused(current=found)
-
-    async def _send_while_held(self, save: SaveCheckpoint) -> Result[LeaseItem]:
-        attempt = 0
-        while True:
-            self._term.ensure_held()
-            attempt += 1
-            try:
-                return await call(lambda: self._store.submit(self._group, save), self._timeout_s())
-            except StoreError as error:
-                await self._failed(str(error), attempt)
-
-    async def _failed(self, error: str, attempt: int) -> None:
-        """Tell of a try that failed, and wait before the next."""
-        term = self._term
-        tell(
-            self._on_event,
-            CheckpointFailed(partition=term.partition, token=term.token, error=error, attempt=attempt),
-        )
-        await anyio.sleep(min(self._wait_s(attempt), term.remaining_s()))
-
-    def _wait_s(self, attempt: int) -> float:
-        return Waits(first_s=self._call_timeout_s / 8, most_s=self._call_timeout_s).after(attempt, self._random)
-
-    def _timeout_s(self) -> float:
-        return min(self._call_timeout_s, self._term.remaining_s())
-
-    def _is_mine(self, current: LeaseItem) -> bool:
-        return current.owner == self._owner and current.token == self._term.token
-
-    def _is_stored(self, current: LeaseItem | None, save: SaveCheckpoint) -> bool:
-        """Say whether a save is stored although it was refused or not answered: its first answer was lost (rule 9)."""
-        return current is not None and self._is_mine(current) and current.seq >= save.seq
+    async def _send_moving(self, save: SaveCheckpoint | Attempt, position: str) -> LeaseItem:
+        """Send what moves the stored position to this one."""
+        if self._doubt is _Doubt.NONE:
+            self._doubt = _Doubt.CHECKPOINT
+        return await self._sending.until_stored(save, position)

@@ -11,7 +11,7 @@ Uses a store and a clock; knows no plan and no processor. `run` does everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from random import Random
 from types import MappingProxyType
 
@@ -30,10 +30,12 @@ from partitions.events import (
 )
 from partitions.held import HeldTerms
 from partitions.items import Known, LeaseItem, Scalar
-from partitions.leases import Lease, Terms
+from partitions.leases import Lease
+from partitions.liveness import may_have_died
 from partitions.retries import call
 from partitions.stores.base import Store
 from partitions.table import SessionTable
+from partitions.terms import Terms
 from partitions.verbs import Acquire, Applied, Register, Release
 
 __all__ = ["Session"]
@@ -64,6 +66,7 @@ class Session:
         max_leases: int | None = None,
         draining: bool = False,
         extra: Mapping[str, Scalar] = MappingProxyType({}),
+        earlier: Collection[str] = (),
         on_event: OnEvent | None = None,
     ) -> None:
         self.session_id = session_id
@@ -74,6 +77,8 @@ class Session:
         self._clock = clock
         self._call_timeout_s = pace.call_timeout_s
         self._on_event = on_event
+        self._mine = frozenset((session_id, *earlier))
+        """Ids of the sessions of this very process, which lives."""
         self._held = HeldTerms(session_id, self.table, on_event)
         self._over: str | None = None
         self._living = anyio.CancelScope()
@@ -141,11 +146,12 @@ class Session:
             self._beats.draining = True
             self._beats.hurry()
 
-    def publish(self, *, known: Known | None, load: float = 0.0) -> None:
+    def publish(self, *, known: Known | None, load: float = 0.0, sick: bool = False) -> None:
         """Set what the next beats tell the others about the leases that this host last read; tell news at once."""
         before = self._beats.known
         self._beats.known = known
         self._beats.load = load
+        self._beats.sick = sick
         # Who knows other leases than this reads them; until then the children of a partition that has ended may wait.
         # The first leases of all are no news: whoever starts reads them.
         if before is not None and before.count and known != before:
@@ -245,6 +251,7 @@ class Session:
             seen_token=seen.token,
             session_id=self.session_id,
             host_id=self.host_id,
+            is_suspect=may_have_died(seen.owner, self._mine),
         )
         with self._held.acquiring(partition):
             result = await call(

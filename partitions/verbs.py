@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from partitions.items import GroupItem, Known, LeaseItem, Scalar, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
 
 __all__ = [
     "Acquire",
     "Adopt",
     "Applied",
     "Ask",
+    "Attempt",
     "Beat",
     "Child",
     "Complete",
@@ -30,6 +31,7 @@ __all__ = [
     "Leave",
     "LeaseVerb",
     "Pause",
+    "Prepare",
     "Refused",
     "Register",
     "Release",
@@ -123,6 +125,11 @@ class Acquire(LeaseVerb):
     seen_token: int
     session_id: str
     host_id: str
+    is_suspect: bool = False
+    """
+    Whether the owner that was seen may have died of a record: it did not release, and neither was it this session nor
+    an earlier one of this very process, which lives.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +142,33 @@ class SaveCheckpoint(LeaseVerb):
     seq: int
     weight: float | None = None
     """The new weight; None leaves the stored one."""
+    advances: bool = True
+    """False where the position is the stored one: then nothing is known to be done, and the counts stay."""
+    keeps_prepared: bool = False
+    """Whether what is prepared is still pending: its checkpoint lies behind this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt(LeaseVerb):
+    """Count a call that is about to begin with one record, before it can kill the process."""
+
+    owner: str
+    token: int
+    seq: int
+    """A number as those of checkpoints have, so that a duplicate that is delivered late counts nothing."""
+    position: str | None = None
+    """The record before it, which is done: this is its checkpoint too. None where the stored position is that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare(LeaseVerb):
+    """Store an application's state beside a checkpoint that is pending; the stored position stays."""
+
+    owner: str
+    token: int
+    seq: int
+    """A number as those of checkpoints have, so that a duplicate that is delivered late brings nothing back."""
+    prepared: Prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +181,13 @@ class Release(LeaseVerb):
     """The last checkpoint, or None to leave the stored one."""
     seq: int | None = None
     """The number of that checkpoint; given exactly when `position` is."""
+    attempts: int | None = None
+    """
+    Failed calls in a row with the first record that is not done, which the next owner goes on counting. None leaves the
+    stored count, or begins anew after a checkpoint.
+    """
+    keeps_prepared: bool = False
+    """As for a checkpoint; without one what is prepared stays anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +222,7 @@ class Pause(LeaseVerb):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(LeaseVerb):
-    """Put a paused partition back into the plan."""
+    """Put a paused partition back into the plan; whoever does that says that the cause is mended, so counts end."""
 
     seen_token: int
 
@@ -217,6 +258,7 @@ class Beat(SessionVerb):
     load: float
     draining: bool
     known: Known | None
+    sick: bool = False
     handled: tuple[str, ...] = ()
     """Exact ask keys."""
 

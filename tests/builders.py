@@ -46,7 +46,7 @@ def a_beat(session_id: str = "a:1", /, **changes: Any) -> Beat:
     return Beat(session_id=session_id, **{"owned": 0, "load": 0.0, "draining": False, "known": None, **changes})
 
 
-def an_acquire(seen: LeaseItem, session_id: str = "a:1", /) -> Acquire:
+def an_acquire(seen: LeaseItem, session_id: str = "a:1", /, *, is_suspect: bool = False) -> Acquire:
     """The acquire of a session that saw the lease as `seen`."""
     return Acquire(
         partition=seen.partition,
@@ -54,4 +54,5 @@ def an_acquire(seen: LeaseItem, session_id: str = "a:1", /) -> Acquire:
         seen_token=seen.token,
         session_id=session_id,
         host_id=session_id.rpartition(":")[0],
+        is_suspect=is_suspect,
     )

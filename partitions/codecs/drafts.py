@@ -74,6 +74,12 @@ class Draft:
         name = self.name(attribute)
         self._sets.append(f"{name} = {name} + {self.value('one', to_number(1))}")
 
+    def counts(self, attribute: str) -> None:
+        """Add one to an attribute, which is 0 where it is not there."""
+        name = self.name(attribute)
+        zero, one = self.value("zero", to_number(0)), self.value("one", to_number(1))
+        self._sets.append(f"{name} = if_not_exists({name}, {zero}) + {one}")
+
     def sets_path(self, path: str, value: str) -> None:
         """Set what a path of placeholders leads to, to the value of a placeholder."""
         self._sets.append(f"{path} = {value}")

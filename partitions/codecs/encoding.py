@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from partitions import rules
 from partitions.codecs.drafts import Draft
-from partitions.codecs.items import GROUP, LEASE, SESSION, Codec, known_to
+from partitions.codecs.items import GROUP, LEASE, SESSION, Codec, known_to, prepared_to
 from partitions.codecs.keys import Key, group_key, lease_key, session_key
 from partitions.codecs.values import to_flag, to_number, to_text
 from partitions.codecs.writes import Operation, Write
@@ -27,6 +27,7 @@ from partitions.verbs import (
     Adopt,
     Applied,
     Ask,
+    Attempt,
     Beat,
     Child,
     Complete,
@@ -37,6 +38,7 @@ from partitions.verbs import (
     LeaseVerb,
     Leave,
     Pause,
+    Prepare,
     Register,
     Release,
     Resume,
@@ -107,19 +109,51 @@ def _acquire(group: str, verb: Acquire) -> Write:
     draft.sets("token", to_number(verb.seen_token + 1))
     draft.sets("seq", to_number(0))
     draft.sets("last_host", to_text(verb.host_id))
+    if verb.is_suspect:
+        draft.counts("suspects")
     return draft.done(Operation.UPDATE)
 
 
 def _save_checkpoint(group: str, verb: SaveCheckpoint) -> Write:
     draft = Draft(lease_key(group, verb.partition))
+    _next_of_term(draft, verb)
+    draft.sets("position", to_text(verb.position))
+    if verb.weight is not None:
+        draft.sets("weight", to_number(verb.weight))
+    if verb.advances:
+        draft.removes(draft.name("attempts"))
+        draft.removes(draft.name("suspects"))
+    if not verb.keeps_prepared:
+        draft.removes(draft.name("prepared"))
+    return draft.done(Operation.UPDATE)
+
+
+def _attempt(group: str, verb: Attempt) -> Write:
+    draft = Draft(lease_key(group, verb.partition))
+    _next_of_term(draft, verb)
+    if verb.position is None:
+        draft.counts("attempts")
+    else:
+        draft.sets("position", to_text(verb.position))
+        draft.sets("attempts", to_number(1))
+        draft.removes(draft.name("suspects"))
+        draft.removes(draft.name("prepared"))
+    return draft.done(Operation.UPDATE)
+
+
+def _prepare(group: str, verb: Prepare) -> Write:
+    draft = Draft(lease_key(group, verb.partition))
+    _next_of_term(draft, verb)
+    draft.sets("prepared", prepared_to(verb.prepared))
+    return draft.done(Operation.UPDATE)
+
+
+def _next_of_term(draft: Draft, verb: SaveCheckpoint | Attempt | Prepare) -> None:
+    """Need the term to be the sender's, and its last number to be lower; set this one."""
     draft.is_owner(verb.owner, verb.token)
     # The sequence number keeps a duplicate that is delivered late from moving the position back (rule 7).
     draft.needs(f"{draft.name('seq')} < {draft.value('seq', to_number(verb.seq))}")
-    draft.sets("position", to_text(verb.position))
     draft.sets("seq", to_number(verb.seq))
-    if verb.weight is not None:
-        draft.sets("weight", to_number(verb.weight))
-    return draft.done(Operation.UPDATE)
 
 
 def _release(group: str, verb: Release) -> Write:
@@ -129,6 +163,13 @@ def _release(group: str, verb: Release) -> Write:
     if verb.position is not None and verb.seq is not None:
         draft.sets("position", to_text(verb.position))
         draft.sets("seq", to_number(verb.seq))
+        draft.removes(draft.name("suspects"))
+        if not verb.keeps_prepared:
+            draft.removes(draft.name("prepared"))
+        if verb.attempts is None:
+            draft.removes(draft.name("attempts"))
+    if verb.attempts is not None:
+        draft.sets("attempts", to_number(verb.attempts))
     return draft.done(Operation.UPDATE)
 
 
@@ -138,6 +179,8 @@ def _complete(group: str, verb: Complete) -> tuple[Write, ...]:
     draft.removes(draft.name("owner"))
     draft.sets("position", to_text(END))
     draft.sets("finished", to_flag(True))
+    for name in ("attempts", "suspects", "prepared"):
+        draft.removes(draft.name(name))
     # A transaction has each item once. The first of two children of one name stands, and the parent is there already.
     children = {child.partition: child for child in reversed(verb.children) if child.partition != verb.partition}
     return draft.done(Operation.UPDATE), *(_born(group, child) for child in reversed(children.values()))
@@ -166,7 +209,8 @@ def _resume(group: str, verb: Resume) -> Write:
     draft = Draft(lease_key(group, verb.partition))
     draft.equals("token", to_number(verb.seen_token))
     draft.sets("paused", to_flag(False))
-    draft.removes(draft.name(rules.PAUSE_REASON))
+    for name in (rules.PAUSE_REASON, "attempts", "suspects"):
+        draft.removes(draft.name(name))
     return draft.done(Operation.UPDATE)
 
 
@@ -195,6 +239,7 @@ def _beat(group: str, verb: Beat) -> Write:
     draft.sets("owned", to_number(verb.owned))
     draft.sets("load", to_number(verb.load))
     draft.sets("draining", to_flag(verb.draining))
+    draft.sets("sick", to_flag(verb.sick))
     if verb.known is None:
         draft.removes(draft.name("known"))
     else:
@@ -265,6 +310,8 @@ _ENCODERS: Final[dict[type, Callable[[str, Any], tuple[Write, ...] | Write]]] = 
     Create: _create,
     Acquire: _acquire,
     SaveCheckpoint: _save_checkpoint,
+    Attempt: _attempt,
+    Prepare: _prepare,
     Release: _release,
     Complete: _complete,
     Pause: _pause,

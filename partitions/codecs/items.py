@@ -29,7 +29,7 @@ from partitions.codecs.values import (
     whole_from,
 )
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, Known, LeaseItem, Scalar, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
 
 __all__ = [
     "GROUP",
@@ -40,6 +40,7 @@ __all__ = [
     "asks_to",
     "extra_to",
     "known_to",
+    "prepared_to",
     "texts_to",
 ]
 
@@ -55,6 +56,8 @@ class Field:
 
     write: Callable[[Any], Attribute]
     read: Callable[[Attribute], Any]
+    unwritten: Any = None
+    """The value that is written as no attribute, as it is read from none."""
 
 
 def texts_to(texts: tuple[str, ...]) -> Attribute:
@@ -80,6 +83,16 @@ def known_to(known: Known) -> Attribute:
     return {"M": {"count": to_number(known.count), "checksum": to_number(known.checksum)}}
 
 
+def prepared_to(prepared: Prepared) -> Attribute:
+    """Return the state and its position as a map."""
+    return {"M": {"state": to_text(prepared.state), "position": to_text(prepared.position)}}
+
+
+def _prepared_from(attribute: Attribute) -> Prepared:
+    pair = attribute["M"]
+    return Prepared(state=text_from(pair["state"]), position=text_from(pair["position"]))
+
+
 def _known_from(attribute: Attribute) -> Known:
     pair = attribute["M"]
     return Known(count=whole_from(pair["count"]), checksum=whole_from(pair["checksum"]))
@@ -89,6 +102,8 @@ _TEXT: Final = Field(write=to_text, read=text_from)
 _FLAG: Final = Field(write=to_flag, read=flag_from)
 _WHOLE: Final = Field(write=to_number, read=whole_from)
 _NUMBER: Final = Field(write=to_number, read=number_from)
+# Nothing of a lease that nobody died of, and of a host that is well: a lease is read by every host.
+_COUNT: Final = Field(write=to_number, read=whole_from, unwritten=0)
 _TEXTS: Final = Field(write=texts_to, read=_texts_from)
 
 _LEASE_FIELDS: Final = {
@@ -101,6 +116,9 @@ _LEASE_FIELDS: Final = {
     "paused": _FLAG,
     "weight": _NUMBER,
     "last_host": _TEXT,
+    "attempts": _COUNT,
+    "suspects": _COUNT,
+    "prepared": Field(write=prepared_to, read=_prepared_from),
 }
 _SESSION_FIELDS: Final = {
     "host_id": _TEXT,
@@ -114,6 +132,7 @@ _SESSION_FIELDS: Final = {
     "draining": _FLAG,
     "drain_asked": _FLAG,
     "known": Field(write=known_to, read=_known_from),
+    "sick": Field(write=to_flag, read=flag_from, unwritten=False),
     "asks": Field(write=asks_to, read=_asks_from),
 }
 _GROUP_FIELDS: Final = {
@@ -144,7 +163,11 @@ class Codec(Generic[T]):
             ValueError: a number that does not fit, or an `extra` under the name of a field.
         """
         known = {name: getattr(item, name) for name in self.fields}
-        written = {name: self.fields[name].write(value) for name, value in known.items() if value is not None}
+        written = {
+            name: field.write(known[name])
+            for name, field in self.fields.items()
+            if known[name] not in (None, field.unwritten)
+        }
         return self.key_of(group, item).attributes() | written | extra_to(item.extra, self.fields)
 
     def to_item(self, attributes: Attributes) -> T:

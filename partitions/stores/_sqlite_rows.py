@@ -4,6 +4,9 @@ Items as rows of SQLite: the tables, and the pure translation both ways.
 Knows no connection, no file and no rule. A known field is a column; `extra` is one column of JSON, and there a later
 version puts a field that it adds without an incompatible change, so that this one keeps it. `known` is two columns that
 are both NULL or neither. Every text, JSON too, is what a person reads with the `sqlite3` program.
+
+The fields that were added since the first version lie in `extra` under their own names, and only where they say
+something: the tables are one and the same for every version, and a host of an earlier one keeps what a later one wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-from partitions.items import GroupItem, Known, LeaseItem, Scalar, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
 
 __all__ = ["GROUPS", "LEASES", "SCHEMA", "SCHEMA_TABLES", "SESSIONS", "Row", "Table"]
 
@@ -139,11 +142,34 @@ def _asks_from(text: str) -> Mapping[str, str]:
     return _NO_ASKS if text == "{}" else MappingProxyType(json.loads(text))
 
 
-def _extra_from(text: str) -> Mapping[str, Scalar]:
-    return _NO_EXTRA if text == "{}" else MappingProxyType(json.loads(text))
+def _extra_of(extra: Mapping[str, Scalar], added: Mapping[str, Scalar]) -> str:
+    """
+    Return the text of `extra` with the fields that have no column, as far as they differ from their defaults.
+
+    Raises:
+        ValueError: `extra` has a name of theirs.
+    """
+    if taken := sorted(extra.keys() & added.keys()):
+        raise ValueError(f"extra has {taken}, which are names of known fields; choose others")
+    return _text_of({**extra, **{name: value for name, value in added.items() if value not in (None, 0)}})
+
+
+def _extra_from(text: str, names: tuple[str, ...] = ()) -> tuple[Mapping[str, Scalar], tuple[Any, ...]]:
+    """Return `extra`, and beside it the fields of these names; None for one that is not there."""
+    if text == "{}":
+        return _NO_EXTRA, (None,) * len(names)
+    extra = json.loads(text)
+    added = tuple(extra.pop(name, None) for name in names)
+    return MappingProxyType(extra), added
+
+
+_ADDED_TO_LEASES: Final = ("attempts", "suspects", "prepared_state", "prepared_position")
+_ADDED_TO_SESSIONS: Final = ("sick",)
 
 
 def _lease_to_row(group: str, lease: LeaseItem) -> Row:
+    prepared = (None, None) if lease.prepared is None else (lease.prepared.state, lease.prepared.position)
+    added = (lease.attempts, lease.suspects, *prepared)
     return (
         group,
         lease.partition,
@@ -156,12 +182,13 @@ def _lease_to_row(group: str, lease: LeaseItem) -> Row:
         lease.paused,
         lease.weight,
         lease.last_host,
-        _text_of(lease.extra),
+        _extra_of(lease.extra, dict(zip(_ADDED_TO_LEASES, added, strict=True))),
     )
 
 
 def _lease_from_row(row: Row) -> LeaseItem:
-    _, partition, owner, token, position, seq, parents, finished, paused, weight, last_host, extra = row
+    _, partition, owner, token, position, seq, parents, finished, paused, weight, last_host, extra_text = row
+    extra, (attempts, suspects, state, pending) = _extra_from(extra_text, _ADDED_TO_LEASES)
     return LeaseItem(
         partition=partition,
         owner=owner,
@@ -173,7 +200,10 @@ def _lease_from_row(row: Row) -> LeaseItem:
         paused=bool(paused),
         weight=weight,
         last_host=last_host,
-        extra=_extra_from(extra),
+        attempts=attempts or 0,
+        suspects=suspects or 0,
+        prepared=None if pending is None else Prepared(state=state, position=pending),
+        extra=extra,
     )
 
 
@@ -195,15 +225,16 @@ def _session_to_row(group: str, session: SessionItem) -> Row:
         None if known is None else known.count,
         None if known is None else known.checksum,
         _text_of(session.asks),
-        _text_of(session.extra),
+        _extra_of(session.extra, dict(zip(_ADDED_TO_SESSIONS, (session.sick,), strict=True))),
     )
 
 
 def _session_from_row(row: Row) -> SessionItem:
     (
         _, session_id, host_id, beat, duration_s, handoff_s, owned, load, capacity, max_leases, draining, drain_asked,
-        known_count, known_checksum, asks, extra,
+        known_count, known_checksum, asks, extra_text,
     ) = row  # fmt: skip
+    extra, (sick,) = _extra_from(extra_text, _ADDED_TO_SESSIONS)
     return SessionItem(
         session_id=session_id,
         host_id=host_id,
@@ -217,8 +248,9 @@ def _session_from_row(row: Row) -> SessionItem:
         draining=bool(draining),
         drain_asked=bool(drain_asked),
         known=None if known_count is None else Known(count=known_count, checksum=known_checksum),
+        sick=bool(sick),
         asks=_asks_from(asks),
-        extra=_extra_from(extra),
+        extra=extra,
     )
 
 
@@ -235,7 +267,7 @@ def _group_from_row(row: Row) -> GroupItem:
         start=start,
         plan_mode=plan_mode,
         restore_count=restore_count,
-        extra=_extra_from(extra),
+        extra=_extra_from(extra)[0],
     )
 
 

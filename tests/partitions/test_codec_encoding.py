@@ -11,11 +11,12 @@ from partitions import verbs
 from partitions.codecs.encoding import codec_of, held_check, key_of, writes_of
 from partitions.codecs.items import GROUP, LEASE, SESSION
 from partitions.codecs.writes import EXPRESSION_BYTES_MAX, Write
-from partitions.items import ASKS_MAX, Known, ask_key
+from partitions.items import ASKS_MAX, Known, Prepared, ask_key
 from partitions.verbs import (
     Acquire,
     Adopt,
     Ask,
+    Attempt,
     Beat,
     Child,
     Complete,
@@ -25,6 +26,7 @@ from partitions.verbs import (
     Fence,
     Leave,
     Pause,
+    Prepare,
     Release,
     Resume,
     SaveCheckpoint,
@@ -40,9 +42,16 @@ EVERY: list[Verb[Any]] = [
     Create(partition="p", position="start"),
     an_acquire(a_lease("p")),
     an_acquire(a_lease("p", owner="b:1", token=4)),
+    an_acquire(a_lease("p", owner="b:1", token=4), is_suspect=True),
     SaveCheckpoint(partition="p", owner="a:1", token=4, position="7", seq=2),
     SaveCheckpoint(partition="p", owner="a:1", token=4, position="7", seq=2, weight=0.5),
+    SaveCheckpoint(partition="p", owner="a:1", token=4, position="7", seq=2, advances=False, keeps_prepared=True),
+    Attempt(partition="p", owner="a:1", token=4, seq=2),
+    Attempt(partition="p", owner="a:1", token=4, seq=2, position="7"),
+    Prepare(partition="p", owner="a:1", token=4, seq=2, prepared=Prepared(state="s", position="9")),
     Release(partition="p", owner="a:1", token=4),
+    Release(partition="p", owner="a:1", token=4, attempts=3),
+    Release(partition="p", owner="a:1", token=4, position="7", seq=2, attempts=3, keeps_prepared=True),
     Release(partition="p", owner="a:1", token=4, position="7", seq=2),
     Complete(partition="p", owner="a:1", token=4, children=(LEFT,)),
     Pause(partition="p", seen_token=4, reason="poison"),
@@ -140,7 +149,7 @@ def test_checkpoint_needs_owner_and_token_and_a_lower_number() -> None:
     write = only(SaveCheckpoint(partition="p", owner="a:1", token=4, position="7", seq=2))
 
     assert write.conditions == ("#owner = :seen_owner", "#token = :seen_token", "#seq < :seq")
-    assert write.update == "SET #position = :position, #seq = :seq"
+    assert write.update == "SET #seq = :seq, #position = :position REMOVE #attempts, #suspects, #prepared"
 
 
 def test_beat_answers_with_the_whole_item_and_removes_exact_asks() -> None:
@@ -181,7 +190,9 @@ def test_complete_is_a_transaction_of_the_partition_and_each_child_once() -> Non
     own, *children = writes_of("g", Complete(partition="p", owner="a:1", token=4, children=(LEFT, again, itself)))
 
     assert own.conditions == ("#owner = :seen_owner", "#token = :seen_token")
-    assert own.update == "SET #position = :position, #finished = :finished REMOVE #owner"
+    assert (
+        own.update == "SET #position = :position, #finished = :finished REMOVE #owner, #attempts, #suspects, #prepared"
+    )
     (child,) = children
     assert child.transact_item("leases") == {
         "Update": {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from partitions.codecs.items import GROUP, LEASE, SESSION
 from partitions.codecs.keys import group_key, lease_key, leases_pks, session_key
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, Known, LeaseItem, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, Prepared, SessionItem
 from tests.builders import a_lease, a_session
 
 __all__: list[str] = []
@@ -35,6 +35,9 @@ LEASES = st.builds(
     paused=st.booleans(),
     weight=NUMBERS,
     last_host=st.none() | TEXTS,
+    attempts=WHOLES,
+    suspects=WHOLES,
+    prepared=st.none() | st.builds(Prepared, state=TEXTS, position=TEXTS),
     extra=EXTRAS,
 )
 SESSIONS = st.builds(
@@ -51,6 +54,7 @@ SESSIONS = st.builds(
     draining=st.booleans(),
     drain_asked=st.booleans(),
     known=st.none() | st.builds(Known, count=WHOLES, checksum=st.integers(0, 2**32 - 1)),
+    sick=st.booleans(),
     asks=st.dictionaries(TEXTS, TEXTS, max_size=3),
     extra=EXTRAS,
 )
@@ -140,11 +144,11 @@ def test_groups_never_share_a_key_whatever_their_names(one: str, other: str) -> 
 
 def test_fields_of_a_later_version_are_kept_if_they_are_single_values_and_else_not_shown() -> None:
     """A reader keeps what it does not know; updates name what they change, so the others stay as they are."""
-    later: dict[str, Any] = {"attempts": {"N": "3"}, "suspects": {"SS": ["a"]}, "prepared": {"M": {}}}
+    later: dict[str, Any] = {"colour": {"N": "3"}, "shapes": {"SS": ["a"]}, "depths": {"M": {}}}
 
     found = LEASE.to_item({**LEASE.to_attributes("g", a_lease("p")), **later})
 
-    assert found == a_lease("p", extra={"attempts": 3})
+    assert found == a_lease("p", extra={"colour": 3})
 
 
 @pytest.mark.parametrize(

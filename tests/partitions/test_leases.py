@@ -28,7 +28,7 @@ from partitions.events import (
 )
 from partitions.leases import Lease, current_lease, working_under
 from partitions.positions import END
-from partitions.saves import RELEASES_MAX
+from partitions.sending import RELEASES_MAX
 from partitions.sessions import Session
 from partitions.stores.memory import MemoryStore
 from partitions.verbs import Beat, Child, Complete, Create, Leave, Release, SaveCheckpoint

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from partitions import rules
-from partitions.items import Known, LeaseItem, SessionItem
+from partitions.items import Known, LeaseItem, Prepared, SessionItem
 from partitions.stores.base import Store
 from partitions.verbs import (
     Acquire,
     Adopt,
     Applied,
     Ask,
+    Attempt,
     Beat,
     Child,
     Complete,
@@ -36,6 +37,7 @@ from partitions.verbs import (
     LeaseVerb,
     Leave,
     Pause,
+    Prepare,
     Refused,
     Register,
     Release,
@@ -56,6 +58,7 @@ PARTITIONS = ("p", "q")
 SESSIONS = ("a:1", "b:1")
 KEYS = st.sampled_from([("p@1",), ("p@2",), ("q@1", "p@1"), ("p@2", "q@1", "q@2")])
 POSITIONS = st.sampled_from(["", "1", "49579292999999999999999999999999999999999999999999888898", "ü"])
+STATES = st.sampled_from(["", "debit 7", '{"ä\'"\\\\🙂'])
 WEIGHTS = st.sampled_from([0.0, 0.1, 1 / 3, 1e9])
 EXTRA = st.sampled_from([{}, {"pid": 7, "host": "ä'\"\\🙂"}, {"yes": True, "nothing": None, "real": -0.5}])
 
@@ -100,7 +103,18 @@ class Model:
         }
 
 
-EVERY_LEASE_VERB: list[type[LeaseVerb]] = [Create, Acquire, SaveCheckpoint, Release, Complete, Pause, Resume, Delete]
+EVERY_LEASE_VERB: list[type[LeaseVerb]] = [
+    Create,
+    Acquire,
+    SaveCheckpoint,
+    Attempt,
+    Prepare,
+    Release,
+    Complete,
+    Pause,
+    Resume,
+    Delete,
+]
 
 
 def fitting_verbs(lease: LeaseItem | None) -> list[type[LeaseVerb]]:
@@ -109,7 +123,7 @@ def fitting_verbs(lease: LeaseItem | None) -> list[type[LeaseVerb]]:
     if lease.finished:
         return [Delete, Complete]
     if lease.owner is not None:
-        return [SaveCheckpoint, SaveCheckpoint, SaveCheckpoint, Acquire, Release, Complete, Pause]
+        return [SaveCheckpoint, SaveCheckpoint, Attempt, Attempt, Prepare, Acquire, Release, Complete, Pause]
     return [Resume, Resume] if lease.paused else [Acquire, Acquire, Pause]
 
 
@@ -129,15 +143,48 @@ def lease_verb(draw: Draw, lease: LeaseItem | None, partition: str) -> Verb[Any]
         return Create(partition=partition, position=draw(POSITIONS), parents=draw(st.sampled_from([(), ("o", "n")])))
     if kind is Acquire:
         seen = draw(st.sampled_from([lease.owner, lease.owner, lease.owner, *SESSIONS]))
-        return Acquire(partition=partition, seen_owner=seen, seen_token=token, session_id=owner, host_id=owner[0])
+        return Acquire(
+            partition=partition,
+            seen_owner=seen,
+            seen_token=token,
+            session_id=owner,
+            host_id=owner[0],
+            is_suspect=draw(st.booleans()),
+        )
     if kind is SaveCheckpoint:
         seq = max(0, lease.seq + draw(st.sampled_from([1, 1, 2, 0, -1])))
         weight = draw(st.none() | WEIGHTS)
         position = draw(POSITIONS)
-        return SaveCheckpoint(partition=partition, owner=owner, token=token, position=position, seq=seq, weight=weight)
+        return SaveCheckpoint(
+            partition=partition,
+            owner=owner,
+            token=token,
+            position=position,
+            seq=seq,
+            weight=weight,
+            advances=draw(st.booleans()),
+            keeps_prepared=draw(st.booleans()),
+        )
+    if kind is Attempt:
+        seq, done = lease.seq + draw(st.sampled_from([1, 2, 0])), draw(st.none() | POSITIONS)
+        return Attempt(partition=partition, owner=owner, token=token, seq=seq, position=done)
+    if kind is Prepare:
+        seq, prepared = (
+            lease.seq + draw(st.sampled_from([1, 2, 0])),
+            Prepared(state=draw(STATES), position=draw(POSITIONS)),
+        )
+        return Prepare(partition=partition, owner=owner, token=token, seq=seq, prepared=prepared)
     if kind is Release:
         position, seq = draw(st.sampled_from([(None, None), ("last", lease.seq + 1)]))
-        return Release(partition=partition, owner=owner, token=token, position=position, seq=seq)
+        return Release(
+            partition=partition,
+            owner=owner,
+            token=token,
+            position=position,
+            seq=seq,
+            attempts=draw(st.sampled_from([None, 0, 5])),
+            keeps_prepared=draw(st.booleans()),
+        )
     if kind is Complete:
         children = draw(st.lists(st.sampled_from(PARTITIONS), max_size=2))
         made = tuple(Child(partition=child, parents=(partition,), position="start") for child in children)
@@ -159,7 +206,15 @@ def session_verb(draw: Draw, session: SessionItem | None, session_id: str) -> Ve
         known = draw(st.sampled_from([None, Known(count=3, checksum=2**32 - 1)]))
         handled = draw(st.just(()) | KEYS)
         owned, load, draining = draw(st.integers(0, 9)), draw(WEIGHTS), draw(st.booleans())
-        return Beat(session_id=session_id, owned=owned, load=load, draining=draining, known=known, handled=handled)
+        return Beat(
+            session_id=session_id,
+            owned=owned,
+            load=load,
+            draining=draining,
+            known=known,
+            sick=draw(st.booleans()),
+            handled=handled,
+        )
     if kind is Ask:
         return Ask(session_id=session_id, keys=draw(KEYS), asker=draw(st.sampled_from(["", *SESSIONS])))
     if kind is Fence:

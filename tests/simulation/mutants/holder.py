@@ -10,7 +10,8 @@ BEATS = "partitions/beats.py"
 CLOCKS = "partitions/clocks.py"
 HELD = "partitions/held.py"
 LEASES = "partitions/leases.py"
-SAVES = "partitions/saves.py"
+SENDING = "partitions/sending.py"
+TERMS = "partitions/terms.py"
 LIVES = "processor_host/lives.py"
 RULES = "partitions/rules.py"
 SESSIONS = "partitions/sessions.py"
@@ -105,7 +106,7 @@ HOLDER = (
     Mutation(
         name="believe the event that a term has ended, not the time",
         rule="5",
-        file=LEASES,
+        file=TERMS,
         old="        return self._reason is None and self._terms.table.is_valid(self.key)\n",
         new="        return self._reason is None\n",
         likely=("test_host_wakes",),
@@ -142,13 +143,13 @@ HOLDER = (
             "        self.end(reason)\n"
             "        try:\n"
             "            with anyio.CancelScope(shield=True):\n"
-            "                error = await self._saves.free(verb)\n"
+            "                error = await self._sending.free(verb)\n"
             "        finally:\n"
         ),
         new=(
             "        try:\n"
             "            with anyio.CancelScope(shield=True):\n"
-            "                error = await self._saves.free(verb)\n"
+            "                error = await self._sending.free(verb)\n"
             "        finally:\n"
             "            self.end(reason)\n"
         ),
@@ -159,10 +160,11 @@ HOLDER = (
         rule="6",
         file=LEASES,
         old=(
-            "            with anyio.CancelScope(shield=True):\n                error = await self._saves.free(verb)\n"
+            "            with anyio.CancelScope(shield=True):\n                error = await self._sending.free(verb)\n"
         ),
         new=(
-            "            with anyio.CancelScope(shield=False):\n                error = await self._saves.free(verb)\n"
+            "            with anyio.CancelScope(shield=False):\n"
+            "                error = await self._sending.free(verb)\n"
         ),
         likely=("test_release_is_cancelled",),
     ),
@@ -186,8 +188,11 @@ HOLDER = (
         name="drop seq",
         rule="7",
         file=RULES,
-        old="    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:\n",
-        new="    if lease is None or not _is_owner(lease, verb):\n",
+        old=(
+            "from moving the position back (rule 7).\n"
+            "    if lease is None or not _is_owner(lease, verb) or lease.seq >= verb.seq:\n"
+        ),
+        new=("from moving the position back (rule 7).\n    if lease is None or not _is_owner(lease, verb):\n"),
         likely=("test_checkpoint_arrives_again",),
     ),
     Mutation(
@@ -237,9 +242,9 @@ HOLDER = (
     Mutation(
         name="take a refused checkpoint for a loss at once",
         rule="9",
-        file=SAVES,
-        old="            if not isinstance(result, Applied) and not self._is_stored(result.current, save):\n",
-        new="            if not isinstance(result, Applied):\n",
+        file=SENDING,
+        old="        if not isinstance(result, Applied) and not self.is_stored(result.current, save):\n",
+        new="        if not isinstance(result, Applied):\n",
         likely=("test_answer_of_a_checkpoint",),
     ),
 )

@@ -52,8 +52,10 @@ async def beat_rises_by_one_and_publishes_the_state(store: Store, group: str) ->
     known = Known(count=12, checksum=4_294_967_295)
 
     first = a_session(capacity=2.0, max_leases=9, extra=extra, beat=1, owned=3, load=1.25, draining=True, known=known)
-    await is_applied(store, group, a_beat(owned=3, load=1.25, draining=True, known=known), first)
-    await is_applied(store, group, a_beat(), replace(first, beat=2, owned=0, load=0.0, draining=False, known=None))
+    first = replace(first, sick=True)
+    await is_applied(store, group, a_beat(owned=3, load=1.25, draining=True, known=known, sick=True), first)
+    idle = replace(first, beat=2, owned=0, load=0.0, draining=False, known=None, sick=False)
+    await is_applied(store, group, a_beat(), idle)
 
 
 @scenario(BeatVerb)
