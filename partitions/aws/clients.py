@@ -7,7 +7,8 @@ connections for everything.
 - **No hidden retries.** A repeated write whose first try was applied is refused, and looks like a lost race. Whoever
   sends decides whether to send again.
 - **One pool of connections per client**, so that two uses cannot queue in front of each other.
-- **One session.** Its credentials are asked for each request and refresh themselves; they are never copied.
+- **One session.** Its credentials are asked for each request and refresh themselves; they are never copied. How early
+  is in `credentials`; a session that is passed in keeps its own ways.
 
 Clients belong to the event loop on which they were made: a host that beats on a loop of its own needs a second store.
 """
@@ -23,6 +24,7 @@ import aioboto3  # type: ignore[import-untyped]  # It has no types; all that is 
 import anyio
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 
+from partitions.aws.credentials import paced_session
 from partitions.aws.places import AwsPlace
 
 __all__ = ["AwsClients", "ClientSettings"]
@@ -93,7 +95,7 @@ class AwsClients:
             if self._is_closed:
                 raise RuntimeError(f"client {name!r} was asked for after close(); make new AwsClients")
             if name not in self._made:
-                self._session = self._session or aioboto3.Session()
+                self._session = self._session or await paced_session()
                 making = self._session.client(
                     service,
                     region_name=self.place.region,
