@@ -1,0 +1,144 @@
+"""
+A group whose leases are in DynamoDB: hosts that reach the table through a proxy, and a reader that does not.
+
+Knows the command line's URL of a table and a server's address; what must hold is the tests' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import aioboto3  # type: ignore[import-untyped]  # It has no types.
+from anyio.from_thread import BlockingPortal
+
+from partitions.aws.places import AwsPlace
+from partitions.stores.dynamodb import DynamoDBStore
+from tests.processes.harness import GROUP, JOURNAL, Group, Host
+from tests.processes.histories import Entry
+from tests.processes.lease_file import LeaseFile
+from tests.proxy import Proxy
+from tests.servers import DUMMY_CREDENTIALS
+
+__all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "sdk_session"]
+
+REGION = "eu-west-1"
+POLL_S = 0.1
+"""Looks cost the server as much as hosts do."""
+
+READ_TIMEOUT_S = 10.0
+"""For the tests' own reads, which no lease hangs on."""
+
+T = TypeVar("T")
+
+
+def sdk_session() -> Any:
+    """Return a session of the SDK for the tests' own calls, with credentials that no server checks."""
+    return aioboto3.Session(
+        aws_access_key_id=DUMMY_CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=DUMMY_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        region_name=REGION,
+    )
+
+
+def losses(host: Host) -> list[dict[str, Any]]:
+    """Return the lines of a host's log that tell of a session or a term that ended against its will."""
+    return [
+        line
+        for event in ("session.ended", "lease.ended", "checkpoint.refused")
+        for line in host.named(event)
+        if line.get("lost", True) and line["reason" if "reason" in line else "event"] != "released"
+    ]
+
+
+def open_terms(group: Group, partition: str) -> list[Entry]:
+    """Return the opening of each processor of a partition that has not been closed and whose process is there."""
+    living = {host.pid for host in group.living()}
+    opened: dict[int, Entry] = {}
+    for each in group.journals.read():
+        if each.partition == partition and each.act == "opened":
+            opened[each.pid] = each
+        elif each.partition == partition and each.act == "closed":
+            opened.pop(each.pid, None)
+    return [each for pid, each in opened.items() if pid in living]
+
+
+class LeaseTable(LeaseFile):
+    """The items of one group in a table, as an observer sees them."""
+
+    _store: Any
+
+    def __init__(self, table: str, server_url: str, group: str, portal: BlockingPortal) -> None:
+        self._store = DynamoDBStore(
+            table,
+            place=AwsPlace(region=REGION, endpoint_url=server_url),
+            call_timeout_s=READ_TIMEOUT_S,
+            session=sdk_session(),
+            is_protected=False,
+        )
+        self._group = group
+        self._portal = portal
+        self._is_open = False
+
+    def create(self) -> None:
+        """Make the table, as whoever runs no host does."""
+        self._portal.call(self._store.create)
+
+
+class TableGroup(Group):
+    """
+    The hosts of one group on a table of their own.
+
+    Attributes:
+        proxy: What stands between them and the table.
+        table: The table's name.
+    """
+
+    leases: LeaseTable
+
+    def __init__(
+        self, folder: Path, portal: BlockingPortal, proxy: Proxy, *, table: str = "", group: str = GROUP
+    ) -> None:
+        super().__init__(folder, portal)
+        self.proxy = proxy
+        self.table = table or f"leases-{uuid4().hex[:12]}"
+        self.group = group
+        self.leases = LeaseTable(self.table, proxy.upstream_url, group, portal)
+        if not table:
+            self.leases.create()
+
+    @property
+    def store_url(self) -> str:
+        """The table, as a host names it."""
+        return f"dynamodb://{self.table}?region={REGION}&endpoint_url={self.proxy.url}"
+
+    def start(
+        self,
+        name: str,
+        *flags: str,
+        lease_duration_s: float = 3.0,
+        processor: str = JOURNAL,
+        log_level: str = "info",
+        env: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+        command: Sequence[str] = (),
+        record_s: float = 0.0,
+    ) -> Host:
+        """Start a host; see `Group.start`."""
+        return super().start(
+            name,
+            *("--group", self.group, "--store", self.store_url, *flags),
+            lease_duration_s=lease_duration_s,
+            processor=processor,
+            log_level=log_level,
+            env={**DUMMY_CREDENTIALS, **(env or {})},
+            before=before,
+            command=command,
+            record_s=record_s,
+        )
+
+    def wait_until(self, what: str, condition: Callable[[], T], within_s: float, every_s: float = POLL_S) -> T:
+        """See `Group.wait_until`."""
+        return super().wait_until(what, condition, within_s, every_s)
