@@ -146,16 +146,19 @@ class Session:
             self._beats.draining = True
             self._beats.hurry()
 
-    def publish(self, *, known: Known | None, load: float = 0.0, sick: bool = False) -> None:
+    def publish(self, *, known: Known | None, load: float = 0.0) -> None:
         """Set what the next beats tell the others about the leases that this host last read; tell news at once."""
         before = self._beats.known
         self._beats.known = known
         self._beats.load = load
-        self._beats.sick = sick
         # Who knows other leases than this reads them; until then the children of a partition that has ended may wait.
         # The first leases of all are no news: whoever starts reads them.
         if before is not None and before.count and known != before:
             self._beats.hurry()
+
+    def publish_sick(self, is_sick: bool) -> None:
+        """Set whether the next beats tell the others that everything fails here."""
+        self._beats.sick = is_sick
 
     def is_busy(self, partition: str) -> bool:
         """Say whether a term of the partition goes on here, or an acquire or release of it waits for its answer."""

@@ -22,6 +22,7 @@ from partitions.events import (
     CheckpointRefused,
     CheckpointSaved,
     EndReason,
+    Event,
     LeaseEnded,
     LeaseReleased,
     ReleaseFailed,
@@ -34,7 +35,7 @@ from partitions.stores.memory import MemoryStore
 from partitions.verbs import Beat, Child, Complete, Create, Leave, Release, SaveCheckpoint
 from tests.builders import a_lease
 from tests.cuts import Cut, at_every_point
-from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, Stage, about, verb_of
+from tests.stage import GROUP, HANDOFF_S, LATENCY_S, PACE, VALIDITY_S, VIRTUAL_TIME, HandClock, Stage, about, verb_of
 from tests.world.diary import passes
 
 __all__: list[str] = []
@@ -759,6 +760,51 @@ def test_current_lease_is_seen_in_a_thread() -> None:
     inside, outside, lease = asyncio.run(scenario())
 
     assert (inside, outside) == (lease, None)
+
+
+def test_ensure_held_raises_in_a_thread_and_leaves_the_end_to_the_loop() -> None:
+    """Events are not to be set from a thread: tasks that wait on them would wake late or never."""
+    clock = HandClock()
+    told: list[Event] = []
+
+    async def scenario() -> tuple[object, ...]:
+        store = MemoryStore()
+        store.apply_now(GROUP, Create(partition="p0", position="@earliest"))
+        session = Session(
+            store=store,
+            group=GROUP,
+            host_id="a",
+            session_id="a:1",
+            clock=clock,
+            random=Random(1),
+            pace=PACE,
+            on_event=told.append,
+        )
+        assert await session.register()
+        lease = await session.acquire(a_lease("p0"), reason="free")
+        assert lease is not None
+        await anyio.to_thread.run_sync(lease.ensure_held)
+        clock.at_s += VALIDITY_S
+
+        async def in_thread() -> None:
+            await anyio.to_thread.run_sync(lease.ensure_held)
+
+        def guarded() -> None:
+            with lease.guard():
+                pass
+
+        async def guarded_in_thread() -> None:
+            await anyio.to_thread.run_sync(guarded)
+
+        reasons = (await loss(in_thread), await loss(guarded_in_thread))
+        ends = [event for event in told if isinstance(event, LeaseEnded)]
+        seen = (reasons, lease.is_held(), lease.ended.is_set(), lease.end_reason, list(ends))
+        with pytest.raises(LeaseLost):
+            lease.ensure_held()
+        return (*seen, lease.ended.is_set(), lease.end_reason)
+
+    of_time = lost(reason=EndReason.SESSION_ENDED)
+    assert asyncio.run(scenario()) == ((of_time, of_time), False, False, None, [], True, EndReason.SESSION_ENDED)
 
 
 # --- Together -------------------------------------------------------------------------------------------------------

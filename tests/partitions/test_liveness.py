@@ -21,6 +21,7 @@ from partitions.liveness import (
     expired,
     expires_at_s,
     forget,
+    may_have_died,
     next_expiry_s,
     observe,
     observe_one,
@@ -216,3 +217,15 @@ def test_observe_lets_a_dead_session_expire_however_stale_the_reads_are(
         watched = observe(watched, [replace(last, beat=max(0, rises - behind))], now_s)
 
     assert watched.seen == {"a": seen(rises, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [(None, False), ("a:2", False), ("a:1", False), ("a:0", True), ("b:1", True)],
+    ids=["released", "this session", "an earlier one of this process", "this host before its start", "another host"],
+)
+def test_owner_may_have_died_of_a_record_unless_it_released_or_is_this_process(
+    owner: str | None, expected: bool
+) -> None:
+    """A process that asks is alive; of everybody else nobody knows."""
+    assert may_have_died(owner, {"a:1", "a:2"}) is expected

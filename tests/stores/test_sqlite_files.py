@@ -432,7 +432,7 @@ async def test_fields_of_a_later_version_are_kept(tmp_path: Path) -> None:
     store = await made(path)
     await store.submit(G, CREATE)
     await store.submit(G, an_acquire(a_lease("p")))
-    later = {"attempts": 3, "suspects": ["a", {"deep": [1, None]}]}
+    later = {"colour": 3, "shapes": ["a", {"deep": [1, None]}]}
     sql(path, f"UPDATE leases SET extra = '{json.dumps(later)}'")
 
     await store.submit(G, SaveCheckpoint(partition="p", owner="a:1", token=1, position="7", seq=1))

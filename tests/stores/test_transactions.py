@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from partitions.items import LeaseItem
+from partitions.items import LeaseItem, Prepared
 from partitions.stores.base import TransactionalStore, Transactions, transactions_of
 from partitions.stores.memory import MemoryStore
 from partitions.stores.sqlite import SqliteStore
 from partitions.transactions import Commit, Failed, TransactionInvalid, TransactionsUnsupported
-from partitions.verbs import Acquire, Applied, Create, Refused, SaveCheckpoint
+from partitions.verbs import Acquire, Applied, Attempt, Create, Prepare, Refused, SaveCheckpoint
 from tests.builders import a_lease
 from tests.stores.kinds import dynamodb_at
 from tests.stores.numbers import numbers_table, table_name
@@ -248,3 +248,20 @@ async def test_condition_check_names_the_store_that_has_none(tmp_path: Path) -> 
             transactions.condition_check(GROUP, partition="p0", owner="a:1", token=1, resource=False)
 
         assert str(raised.value).startswith(f"store {store.url!r} has no condition checks, which are DynamoDB's; use ")
+
+
+async def test_commit_ends_what_stands_beside_the_checkpoint_only_where_it_advances(kind: Kind) -> None:
+    """One that settles a doubt has the stored position: nothing is done by it, and a death stays unexplained."""
+    term = {"partition": "p0", "owner": "a:1", "token": 1}
+    prepared = Prepared(state="debit 7", position="20")
+    beside = (Attempt(**term, seq=1), Prepare(**term, seq=2, prepared=prepared))  # type: ignore[arg-type]
+    for verb in beside:
+        assert isinstance(await kind.store.submit(GROUP, verb), Applied)
+
+    settling = kind.commit(position="@earliest", seq=3, advances=False, keeps_prepared=True)
+    assert isinstance(await kind.transactions.commit(GROUP, settling), Applied)
+    settled = await kind.lease()
+    assert isinstance(await kind.transactions.commit(GROUP, kind.commit(1, position="20", seq=4)), Applied)
+
+    assert settled == replace(OWNED, seq=3, attempts=1, prepared=prepared)
+    assert await kind.lease() == replace(OWNED, position="20", seq=4)
