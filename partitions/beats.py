@@ -23,7 +23,7 @@ from random import Random
 import anyio
 
 from partitions.clocks import CLOCK_DRIFT, Clock, wait_until
-from partitions.errors import StoreError, StoreUnavailable
+from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
 from partitions.events import BeatAnswered, BeatFailed, OnEvent, tell
 from partitions.items import Known, SessionItem
 from partitions.retries import Waits, call
@@ -57,6 +57,8 @@ class Beats:
     Attributes:
         drain_asked: Set once an operator has asked this host to drain.
         moved: Set, and replaced by whoever waits for it, whenever the table or the count of answered beats changed.
+        has_beaten: A beat was answered in time; the register alone does not count.
+        denied: Why the last beat failed, where no retry helps; None after an answer, and where one may help.
     """
 
     def __init__(
@@ -76,6 +78,8 @@ class Beats:
     ) -> None:
         self.drain_asked = anyio.Event()
         self.moved = anyio.Event()
+        self.has_beaten = False
+        self.denied: StoreMisconfigured | None = None
         self.draining = registration.draining
         self.known: Known | None = None
         self.load = 0.0
@@ -162,7 +166,7 @@ class Beats:
             if self.is_over():
                 return "it was ended"
             if sent_s >= self._table.valid_until_s:
-                return "its duration ran out before a beat was answered"
+                return "its duration ran out before a beat was answered" + (f": {self.denied}" if self.denied else "")
             attempt += 1
             self._sent += 1
             number = self._sent
@@ -171,9 +175,12 @@ class Beats:
                     self._next(), min(self._pace.call_timeout_s, self._table.valid_until_s - sent_s)
                 )
             except StoreError as error:
+                # Also where no retry helps: rights that are being changed must not cost a session that still holds.
+                self.denied = error if isinstance(error, StoreMisconfigured) else None
                 next_s = self._clock.now_s() + self._told(error, attempt, self._table.valid_until_s)
                 continue
             answered_s = self._clock.now_s()
+            self.denied = None
             if self.is_over():
                 return "it was ended"
             if answered_s >= self._table.valid_until_s:
@@ -183,6 +190,7 @@ class Beats:
                 return "its item is gone: another host saw it dead and fenced it"
             self._take(item, sent_s)
             self._answered_to = number
+            self.has_beaten = True
             self.moved.set()
             latency_s = answered_s - sent_s
             tell(

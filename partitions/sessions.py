@@ -136,6 +136,11 @@ class Session:
         return self._beats.draining
 
     @property
+    def beats(self) -> Beats:
+        """What keeps its item alive; it knows whether a beat was ever answered, and whether no retry helps."""
+        return self._beats
+
+    @property
     def drain_asked(self) -> anyio.Event:
         """Set once an operator has asked this host to drain."""
         return self._beats.drain_asked
@@ -196,12 +201,7 @@ class Session:
         return True
 
     async def run(self) -> str:
-        """
-        Beat until the session is over, and end every term in time.
-
-        Returns:
-            Why it is over, for people.
-        """
+        """Beat until the session is over, and end every term in time; return why it is over, for people."""
         try:
             with self._living:
                 async with anyio.create_task_group() as tasks:
