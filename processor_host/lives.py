@@ -4,32 +4,50 @@ The lives of a host: one session after the other, and the drain that ends the la
 A session that is lost is final: its terms have ended, its item is deleted, and the host goes on under a new id. At a
 stop the host gives everything away: it publishes that it drains, hands over what others ask for, releases what nobody
 has asked for within the drain time-out, and leaves.
+
+Where the store denies what a session lives on, no retry helps at a start, and the host ends. A host that has beaten
+before has patience, because credentials may have run out and policies may be about to change. It tries calls that
+change nothing, and registers only once they are allowed: while a session is registered that cannot beat, every plan
+keeps partitions for it, and nobody has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import TypeVar
 
 import anyio
 
 from partitions.beats import Pace
 from partitions.clocks import Clock, wait_until
-from partitions.errors import StoreError
+from partitions.errors import StoreError, StoreMisconfigured
 from partitions.events import OnEvent, tell
 from partitions.items import Scalar
+from partitions.retries import Waits
 from partitions.sessions import Session
 from partitions.stores.base import Store
 from processor_host.balancer import Balancer
-from processor_host.events import HostDraining
+from processor_host.events import HostDraining, RoundFailed
 from processor_host.pumps import Pumps
+from processor_host.rights import check_rights
 from processor_host.settings import HostSettings
 
 __all__ = ["Lives", "LivesParts"]
 
+R = TypeVar("R")
+
 SESSION_PAUSE_S = 0.5
 """Before a new session after one that could not even be registered."""
+DENIED_PAUSE_MAX_S = 30.0
+"""Where the doubling of the pauses ends between two tries at a store that denies its use."""
+DENIED_PATIENCE_S = 900.0
+"""
+How long a host that has beaten stays with such a store. Changed policies are in force within minutes, and a provider of
+credentials that was away is back; after that a person must act, who sees a process that has ended before a log.
+"""
 LAST_S = 1.0
 """What a cancelled processor may take to end, at a stop, before the host goes without it."""
 
@@ -73,15 +91,35 @@ class Lives:
         self._stopping = parts.stopping
         self._clock = parts.clock
         self._on_event = parts.on_event
+        self._pauses = Waits(first_s=SESSION_PAUSE_S, most_s=DENIED_PAUSE_MAX_S)
         self._keeps_item = False
+        self._has_beaten = False
+        """Some session of this host had a beat answered: it was allowed to live."""
+        self._denials = 0
+        """Times in a row that the store has denied its use, since a beat was answered last."""
+        self._denied_s = 0.0
+        """When it did so first."""
 
     async def run(self) -> None:
-        """Live until the host is stopped and has left."""
+        """
+        Live until the host is stopped and has left.
+
+        Raises:
+            StoreMisconfigured: the store denies what a session lives on: at a start, or for `DENIED_PATIENCE_S`.
+        """
         lost: Session | None = None
         while not self._stopping.is_set():
             self._parts.on_try()
             session = self._new_session()
-            if not await self._register(session):
+            try:
+                is_registered = await self._register(session)
+            except StoreMisconfigured as error:
+                session.end(f"it could not be registered: {error}")
+                await self._outlast(error)
+                # A try before the one that was denied may have been applied; it is fenced where this fails.
+                await session.leave()
+                continue
+            if not is_registered:
                 await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)
                 continue
             self.session = session
@@ -92,6 +130,63 @@ class Lives:
             # At once, or its leases wait for its fence; where the store is away, once more in the next life.
             is_gone = self._keeps_item or session.has_left or await session.leave()
             lost = None if is_gone else session
+            if session.beats.has_beaten:
+                self._has_beaten, self._denials = True, 0
+            if session.beats.denied is not None and not self._stopping.is_set():
+                await self._outlast(session.beats.denied)
+
+    async def _outlast(self, error: StoreMisconfigured) -> None:
+        """
+        Return once the store allows again what this host lives on, or the host is to stop.
+
+        Raises:
+            StoreMisconfigured: this host has never beaten, or its patience is over.
+        """
+        if not self._has_beaten:
+            raise error
+        if self._denials == 0:
+            self._denied_s = self._clock.now_s()
+        while not self._stopping.is_set():
+            self._denials += 1
+            # The first look comes at once. One that went well and led to no beat does not make the pauses short again.
+            if self._denials > 1:
+                pause_s = self._pauses.after(self._denials - 1, self._parts.random)
+                left_s = self._denied_s + DENIED_PATIENCE_S - self._clock.now_s()
+                if pause_s > left_s:
+                    raise error
+                text = f"no session can begin; tried again in {pause_s:.3g} s, given up in {left_s:.3g} s: {error}"
+                tell(self._on_event, RoundFailed(error=text))
+                await self._pause(pause_s)
+            try:
+                await self._until_stop(partial(check_rights, self._parts.store, self._parts.group))
+            except StoreMisconfigured as again:
+                error = again
+            else:
+                return
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait, or until the host is to stop; a host that waits is no host that hangs."""
+        until_s = self._clock.now_s() + pause_s
+        while self._clock.now_s() < until_s and not self._stopping.is_set():
+            self._parts.on_try()
+            step_s = min(until_s, self._clock.now_s() + self._parts.settings.lease_duration_s)
+            await wait_until(self._clock, step_s, self._stopping)
+
+    async def _until_stop(self, do: Callable[[], Awaitable[R]]) -> R | None:
+        """Return what this returns, or None where the host is to stop first."""
+        result: R | None = None
+        denied: StoreMisconfigured | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_at_stop, tasks.cancel_scope, name="stop")
+            try:
+                result = await do()
+            except StoreMisconfigured as error:
+                # Kept apart from the group, which would wrap it into another exception.
+                denied = error
+            tasks.cancel_scope.cancel()
+        if denied is not None:
+            raise denied
+        return result
 
     def _new_session(self) -> Session:
         parts = self._parts
@@ -117,15 +212,11 @@ class Lives:
 
     async def _register(self, session: Session) -> bool:
         """Begin a session; give up where the host is to stop."""
-        registered = False
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_at_stop, tasks.cancel_scope, name="stop")
-            registered = await session.register()
-            tasks.cancel_scope.cancel()
+        registered = await self._until_stop(session.register)
         if not registered:
             # A try that was not answered may have been applied all the same.
             await session.leave()
-        return registered
+        return bool(registered)
 
     async def _cancel_at_stop(self, scope: anyio.CancelScope) -> None:
         await self._stopping.wait()
