@@ -12,19 +12,21 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import aioboto3  # type: ignore[import-untyped]  # It has no types.
+import anyio
 from anyio.from_thread import BlockingPortal
 
 from partitions.aws.places import AwsPlace
 from partitions.stores.dynamodb import DynamoDBStore
 from tests.processes.harness import GROUP, JOURNAL, Group, Host
 from tests.processes.histories import Entry
-from tests.processes.lease_file import LeaseFile
+from tests.processes.lease_file import Held, LeaseFile
 from tests.proxy import Proxy
 from tests.servers import DUMMY_CREDENTIALS
 
 __all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "sdk_session"]
 
 REGION = "eu-west-1"
+LOOK_S = 0.05
 POLL_S = 0.1
 """Looks cost the server as much as hosts do."""
 
@@ -81,6 +83,11 @@ class LeaseTable(LeaseFile):
         self._group = group
         self._portal = portal
         self._is_open = False
+
+    async def _look(self, store: Any) -> dict[str, Held]:
+        # Looks without a pause would take most of what the server can do.
+        await anyio.sleep(LOOK_S)
+        return await super()._look(store)
 
     def create(self) -> None:
         """Make the table, as whoever runs no host does."""

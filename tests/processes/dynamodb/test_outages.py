@@ -28,9 +28,10 @@ def test_c11_throttled_calls_move_no_lease(table_group: TableGroup) -> None:
     group = table_group
     run_s = scaled(300.0)
     group.create(30)
-    group.put(int(1.5 * 300.0 / 0.5))
+    group.put(450)
+    # A record for each checkpoint: what is tested is the table.
     hosts = [
-        group.start(name, *CHECKPOINTS, lease_duration_s=D_S, record_s=RECORD_S, log_level="debug") for name in "abc"
+        group.start(name, *CHECKPOINTS, lease_duration_s=D_S, record_s=scaled(1.0), log_level="debug") for name in "abc"
     ]
     group.wait_balanced(hosts)
     group.wait_until("all are at work", lambda: len({e.partition for e in group.journals.ended()}) == 30, 20)
