@@ -37,7 +37,7 @@ test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls
 
 .NOTPARALLEL:
 .PHONY: help venv servers lint test test-processes test-servers policy cases-full bench-store simulate mutants demo
-.PHONY: constraints clean
+.PHONY: demo-kinesis has-node constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -116,6 +116,14 @@ mutants: $(STAMP) ## Break each rule of the product in turn and show what sees i
 
 demo: $(STAMP) ## Run the demo: three hosts, one is killed, nothing is lost.
 	@$(RUN) -m processor_host.demo
+
+demo-kinesis: has-node $(STAMP) $(NODE_STAMP) ## Run it on Kinesis and DynamoDB served here, with a split and a merge; needs Node.
+	@$(RUN) -m tests.demo.on_servers
+
+# First of all, so that nothing is made where it is missing.
+has-node:
+	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
+	@:
 
 constraints: ## Resolve every dependency anew and write constraints.txt.
 	@rm -rf $(VENV)

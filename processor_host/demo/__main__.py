@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from rich.console import Console
 
 from partitions.errors import PartitionsError
 from processor_host.demo.folder import Folder
+from processor_host.demo.grounds import Ground, LocalGround
 from processor_host.demo.journal import Journalled
+from processor_host.demo.orphans import end_without_parent
 from processor_host.demo.play import Outcome, Play, Script
 from processor_host.demo.report import report_of
 from processor_host.demo.show import shown
@@ -42,22 +45,38 @@ FAILED = 1
     metavar="MODULE:CLASS",
     help="Another kind of it, for instance one that fails.",
 )
+@click.option("--kinesis", metavar="URL", help="Play on a stream of Kinesis, served there; with a split and a merge.")
+@click.option("--dynamodb", metavar="URL", help="With --kinesis: the leases in a table of DynamoDB, served there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and all else to stderr.")
 @click.option("--keep", is_flag=True, help="Keep the folder with stream, leases, journals and logs.")
 def main(**options: Any) -> None:
     """
-    Play the demo: some hosts share a local stream, one is killed, another one joins, and nothing is lost.
+    Play the demo: some hosts share a stream, one is killed, another one joins, and nothing is lost.
 
-    The exit status is 0 only if no record was lost, no partition had two owners and no checkpoint went backwards.
+    The stream is a local file if no other one is named. The exit status is 0 only if no record was lost, no partition
+    had two owners, no checkpoint went backwards and, after a split or a merge, every key kept its order.
     """
     as_json, keep = options.pop("as_json"), options.pop("keep")
+    kinesis, dynamodb = options.pop("kinesis"), options.pop("dynamodb")
+    if bool(kinesis) != bool(dynamodb):
+        raise click.UsageError("--kinesis and --dynamodb go together; name both or none")
     script = Script(**options)
     if script.partitions < script.hosts:
         raise click.UsageError(f"--partitions {script.partitions} is less than --hosts {script.hosts}; each needs one")
-    sys.exit(anyio.run(_main, script, as_json, keep))
+    end_without_parent()
+    sys.exit(anyio.run(_main, script, lambda folder: _ground(folder, kinesis, dynamodb), as_json, keep))
 
 
-async def _main(script: Script, as_json: bool, keep: bool) -> int:
+def _ground(folder: Folder, kinesis: str | None, dynamodb: str | None) -> Ground:
+    if kinesis is None or dynamodb is None:
+        return LocalGround(folder)
+    # Loads the client of AWS, which takes a second.
+    from processor_host.demo.kinesis import KinesisGround
+
+    return KinesisGround(folder=folder, kinesis_url=kinesis, dynamodb_url=dynamodb)
+
+
+async def _main(script: Script, ground_of: Callable[[Folder], Ground], as_json: bool, keep: bool) -> int:
     console = Console(stderr=as_json)
     status = FAILED
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -73,7 +92,8 @@ async def _main(script: Script, as_json: bool, keep: bool) -> int:
                         tasks.cancel_scope.cancel()
 
                 tasks.start_soon(interrupt, name="signals")
-                status = await _play(script, folder, console, as_json=as_json)
+                made = Folder(folder)
+                status = await _play(script, made, ground_of(made), console, as_json=as_json)
                 tasks.cancel_scope.cancel()
         finally:
             if keep:
@@ -83,10 +103,10 @@ async def _main(script: Script, as_json: bool, keep: bool) -> int:
     return status
 
 
-async def _play(script: Script, folder: Path, console: Console, *, as_json: bool) -> int:
+async def _play(script: Script, folder: Folder, ground: Ground, console: Console, *, as_json: bool) -> int:
     try:
         with shown(console) as show:
-            outcome = await Play(script, Folder(folder), show).run()
+            outcome = await Play(script, folder, ground, show).run()
     except (PartitionsError, ValueError) as error:
         # A journal or a store that cannot be read: no verdict is a failure too.
         console.out(f"FAILED: {error}", highlight=False)

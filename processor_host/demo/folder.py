@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from processor_host.demo.lines import Kill, Line, Produced, read_all
+from processor_host.demo.lines import Birth, Kill, Line, Produced, read_all
 from processor_host.demo.verdict import Verdict, judge
 
 __all__ = ["Folder"]
@@ -51,12 +51,18 @@ class Folder:
         """Whom the demo killed, and when."""
         return self.path / "kills.jsonl"
 
+    @property
+    def births(self) -> Path:
+        """Which partitions are born of which."""
+        return self.path / "births.jsonl"
+
     def prepare(self) -> None:
         """Make what its writers expect to be there, so that whoever writes nothing has an empty file."""
         self.journals.mkdir()
         self.logs.mkdir()
         self.produced.touch()
         self.kills.touch()
+        self.births.touch()
 
     def judge(self) -> Verdict:
         """
@@ -71,4 +77,5 @@ class Folder:
             [read_all(path, Line) for path in sorted(self.journals.glob("*.jsonl"))],
             read_all(self.produced, Produced),
             read_all(self.kills, Kill),
+            read_all(self.births, Birth),
         )

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
 
-__all__ = ["Act", "JournalError", "Kill", "Line", "LineReader", "LineWriter", "Produced", "read_all"]
+__all__ = ["Act", "Birth", "JournalError", "Kill", "Line", "LineReader", "LineWriter", "Produced", "read_all"]
 
 
 class Act(StrEnum):
@@ -61,6 +61,16 @@ class Produced:
     partition: str
     position: str
     at_s: float
+    key: str = ""
+    """Whose order is kept over partitions; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """A partition that is born of another one, by a split or a merge; one line for each parent."""
+
+    partition: str
+    parent: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from partitions.clocks import BootClock
-from partitions.sources.local import LocalStream
-from partitions.stores.sqlite import SqliteStore
 from processor_host.demo.folder import Folder
+from processor_host.demo.grounds import Ground, Resharding
 from processor_host.demo.hosts import Children
 from processor_host.demo.journal import JOURNALS
 from processor_host.demo.ledger import Ledger
-from processor_host.demo.lines import LineWriter
+from processor_host.demo.lines import Birth, LineWriter
 from processor_host.demo.orphans import PARENT
 from processor_host.demo.scene import Look, Scene
 from processor_host.demo.show import Show
@@ -37,8 +36,10 @@ CHECKPOINT_INTERVAL_S: Final = 2.0
 """The host's own; the processor asks for one more often, and says so in its journal."""
 
 LOOK_S: Final = 0.25
-SETTLE_S: Final = 15.0
+SETTLE_S: Final = 30.0
 """For processes to start and share the partitions, on a machine that is busy with other things."""
+RESHARD_S: Final = 20.0
+"""To read what is left of the parents, and to begin with their children."""
 RECOVER_S: Final = 4 * LEASE_DURATION_S
 """One duration until the dead host is fenced; the rest is room for a slow machine."""
 STOP_S: Final = 10.0
@@ -57,7 +58,7 @@ class Script:
     seconds: float
     """How long the acts that only show something take together; the waits come on top."""
     rate: float
-    """Records a second and partition."""
+    """Records a second and partition of the start."""
     processor: str
     """`module:class` of the processor."""
 
@@ -80,12 +81,13 @@ class _Missed(Exception):
 
 
 class Play:
-    """One play in one folder."""
+    """One play in one folder, on one ground."""
 
-    def __init__(self, script: Script, folder: Folder, show: Show) -> None:
+    def __init__(self, script: Script, folder: Folder, ground: Ground, show: Show) -> None:
         """Put it together; nothing is started yet."""
         self._script = script
         self._folder = folder
+        self._ground = ground
         self._show = show
         self._clock = BootClock()
         self._ledger = Ledger(folder.journals, folder.produced)
@@ -98,11 +100,10 @@ class Play:
 
         Raises:
             JournalError: a line that a process wrote cannot be read.
+            PartitionsError: the stream or the store cannot be made, read or changed.
         """
         self._folder.prepare()
-        LocalStream.create(self._folder.stream, partitions=self._script.partitions).close()
-        store = SqliteStore(self._folder.leases)
-        await store.create()
+        store = await self._ground.make(self._script.partitions)
         await store.open()
         try:
             self._scene = Scene(store, GROUP, self._ledger, self._clock, began_s=self._began_s)
@@ -120,7 +121,8 @@ class Play:
     # --- The acts ---------------------------------------------------------------------------------------------------
 
     async def _acts(self) -> None:
-        script = self._script
+        script, resharding = self._script, self._ground.resharding
+        pause_s = script.seconds / (4 if resharding is None else 6)
         names = [f"host-{number}" for number in range(1, script.hosts + 1)]
         newcomer = f"host-{script.hosts + 1}"
         self._tell(f"{script.partitions} partitions, {script.rate:g} records/s each; {script.hosts} hosts start")
@@ -128,7 +130,11 @@ class Play:
         for name in names:
             self._start_host(name)
         await self._until(lambda look: look.is_settled(names), SETTLE_S, f"{', '.join(names)} share the partitions")
-        await self._go_on(script.seconds / 4)
+        await self._go_on(pause_s)
+
+        if resharding is not None:
+            await self._split(resharding, names)
+            await self._go_on(pause_s)
 
         victim, *others = names
         lost = {each.partition: each.token for each in (await self._look()).of(victim)}
@@ -138,17 +144,48 @@ class Play:
             RECOVER_S,
             f"what {victim} had is handled by others",
         )
-        await self._go_on(script.seconds / 4)
+        await self._go_on(pause_s)
 
         self._start_host(newcomer)
         await self._until(lambda look: look.is_settled([*others, newcomer]), SETTLE_S, f"{newcomer} has its share")
-        await self._go_on(script.seconds / 4)
+        await self._go_on(pause_s)
+
+        if resharding is not None:
+            await self._merge(resharding, [*others, newcomer])
+            await self._go_on(pause_s)
 
         # While records still come, so that the time without a handled one shows.
         leaver, *rest = [*others, newcomer]
         await self._stop(leaver)
         await self._until(lambda look: look.is_settled(rest), SETTLE_S, f"{', '.join(rest)} have all partitions")
-        await self._go_on(script.seconds / 4)
+        await self._go_on(pause_s)
+
+    async def _split(self, resharding: Resharding, hosts: Sequence[str]) -> None:
+        """Split a partition while its records flow."""
+        parent = (await self._look()).going_on[0]
+        children = await resharding.split(parent.partition)
+        await self._born((parent.partition,), children, f"split {parent.partition}, which {parent.host} has", hosts)
+
+    async def _merge(self, resharding: Resharding, hosts: Sequence[str]) -> None:
+        """Merge two partitions, of two hosts where there are such: neither knows alone when the child may begin."""
+        hosts_of = {each.partition: each.host for each in (await self._look()).going_on}
+        pairs = await resharding.neighbours()
+        parents = next((pair for pair in pairs if len({hosts_of[each] for each in pair}) == 2), pairs[0])
+        children = await resharding.merge(*parents)
+        owners = " and ".join(dict.fromkeys(str(hosts_of[each]) for each in parents))
+        await self._born(parents, children, f"merged {' and '.join(parents)}, which {owners} have", hosts)
+
+    async def _born(self, parents: Sequence[str], children: Sequence[str], text: str, hosts: Sequence[str]) -> None:
+        """Note which partitions are born of which, and wait until the hosts have gone over to them."""
+        writer = LineWriter(self._folder.births)
+        writer.write(*(Birth(partition=child, parent=parent) for child in children for parent in parents))
+        writer.close()
+        self._tell(f"{text}; born: {', '.join(children)}")
+        await self._until(
+            lambda look: look.has_gone_over(parents, children) and look.is_settled(hosts),
+            RESHARD_S,
+            f"{', '.join(parents)} read to the end, {', '.join(children)} handled",
+        )
 
     async def _end(self) -> None:
         """Stop what runs: the producer first, and the hosts once everything is handled, or nothing moves any more."""
@@ -166,15 +203,12 @@ class Play:
                 self._problem(f"{child.name} ended with status {child.status}; it wrote: {child.tail() or 'nothing'}")
 
     def _start_producer(self) -> None:
-        rate = str(self._script.rate * self._script.partitions)
-        command = [sys.executable, "-m", "processor_host.demo.producer"]
-        command += [str(self._folder.stream), str(self._folder.produced), "--rate", rate]
+        command = self._ground.producer(self._script.rate * self._script.partitions)
         self._tell(f"started the producer (pid {self._children.start('producer', command).pid})")
 
     def _start_host(self, name: str) -> None:
         command = [sys.executable, "-m", "processor_host", "run", self._script.processor, "--group", GROUP]
-        command += ["--source", f"local://{self._folder.stream}"]
-        command += ["--store", f"sqlite://{self._folder.leases}"]
+        command += ["--source", self._ground.source_url, "--store", self._ground.store_url]
         command += ["--host-id", name, "--lease-duration-s", str(LEASE_DURATION_S)]
         command += ["--checkpoint-interval-s", str(CHECKPOINT_INTERVAL_S)]
         child = self._children.start(name, command)

@@ -19,6 +19,7 @@ import click
 from partitions.clocks import BootClock
 from partitions.errors import SourceUnavailable
 from partitions.sources.local import Entry, LocalStream
+from processor_host.demo.flow import Flow
 from processor_host.demo.lines import LineWriter, Produced
 from processor_host.demo.orphans import end_without_parent
 
@@ -26,9 +27,6 @@ __all__ = ["produce"]
 
 TICK_S: Final = 0.05
 """Time between two appends. Each is one transaction, and a person sees no difference to a steady flow."""
-
-BEHIND_MAX_S: Final = 1.0
-"""How much a producer that was late makes up for at once."""
 
 
 @click.command()
@@ -48,17 +46,14 @@ def produce(stream: Path, listed: Path, rate: float) -> None:
     clock = BootClock()
     made = LineWriter(listed)
     count = 0
-    due = 0.0
-    before_s = clock.now_s()
+    flow = Flow(rate, clock.now_s())
     with LocalStream.open(stream) as target:
         while not stopping:
-            now_s = clock.now_s()
-            due = min(due + (now_s - before_s) * rate, rate * BEHIND_MAX_S)
-            before_s = now_s
-            entries = [Entry(data=f'{{"number":{count + index}}}'.encode()) for index in range(int(due))]
+            due = flow.due(clock.now_s())
+            entries = [Entry(data=f'{{"number":{count + index}}}'.encode()) for index in range(due)]
             if entries and _append(target, entries, made, clock):
                 count += len(entries)
-                due -= len(entries)
+                flow.made(len(entries))
             time.sleep(TICK_S)
     made.close()
 

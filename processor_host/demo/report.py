@@ -42,13 +42,17 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str, str, str]]:
     yield _must("positions that nobody produced", verdict.unknown)
     yield _must("owner overlaps", verdict.overlaps)
     yield _must("checkpoints that went backwards", verdict.steps_back)
+    if verdict.births:
+        tested = f"must be 0; {verdict.keys_over_births} keys went on in one of {verdict.births} new partitions"
+        yield _must("records before an earlier one of their key", verdict.out_of_order, tested)
+        yield _must("partitions handled before their parents were done", verdict.early)
     yield "from the kill to the next owner's first record", *_recovery(verdict), ""
     gap = f"{max(verdict.gaps_s):.2f} s" if verdict.gaps_s else "-"
     yield "hand-off gap", gap, f"the longest of {len(verdict.gaps_s)} orderly moves", ""
 
 
-def _must(name: str, faults: tuple[str, ...]) -> tuple[str, str, str, str]:
-    return name, str(len(faults)), "must be 0", "red" if faults else "green"
+def _must(name: str, faults: tuple[str, ...], note: str = "must be 0") -> tuple[str, str, str, str]:
+    return name, str(len(faults)), note, "red" if faults else "green"
 
 
 def _recovery(verdict: Verdict) -> tuple[str, str]:

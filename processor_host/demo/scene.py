@@ -65,6 +65,11 @@ class Look:
     hosts: tuple[HostLook, ...]
     partitions: tuple[PartitionLook, ...]
 
+    @property
+    def going_on(self) -> tuple[PartitionLook, ...]:
+        """The partitions that were not read to their ends."""
+        return tuple(each for each in self.partitions if each.state != "ended")
+
     def of(self, host: str) -> tuple[PartitionLook, ...]:
         """Return the partitions that a host owns."""
         return tuple(each for each in self.partitions if each.host == host)
@@ -73,10 +78,17 @@ class Look:
         """Say whether these hosts share all partitions evenly, and each is being handled by its owner."""
         counts = [len(self.of(host)) for host in hosts]
         return (
-            bool(self.partitions)
-            and all(each.state == "owned" and each.is_handled for each in self.partitions)
-            and sum(counts) == len(self.partitions)
+            bool(self.going_on)
+            and all(each.state == "owned" and each.is_handled for each in self.going_on)
+            and sum(counts) == len(self.going_on)
             and max(counts) - min(counts) <= 1
+        )
+
+    def has_gone_over(self, parents: Sequence[str], children: Sequence[str]) -> bool:
+        """Say whether the parents were read to their ends, and each of their children is being handled."""
+        states = {each.partition: each for each in self.partitions}
+        return all(name in states and states[name].state == "ended" for name in parents) and all(
+            name in states and states[name].is_handled for name in children
         )
 
 

@@ -67,12 +67,12 @@ def shown(console: Console) -> Iterator[Show]:
 
 def line_of(look: Look) -> str:
     """Return how things are, in one line."""
-    owned = sum(each.state in ("owned", "asked") for each in look.partitions)
-    lag_s = max((each.lag_s for each in look.partitions if each.lag_s is not None), default=0.0)
+    owned = sum(each.state in ("owned", "asked") for each in look.going_on)
+    lag_s = max((each.lag_s for each in look.going_on if each.lag_s is not None), default=0.0)
     rate = sum(each.rate for each in look.partitions)
     hosts = ", ".join(f"{each.name} {each.state} {each.owned}" for each in look.hosts)
     return (
-        f"{look.elapsed_s:6.1f} s  owned {owned} of {len(look.partitions)}, produced {look.produced}, "
+        f"{look.elapsed_s:6.1f} s  owned {owned} of {len(look.going_on)}, produced {look.produced}, "
         f"handled {look.handled}, {rate:.0f} records/s, worst lag {lag_s:.1f} s; {hosts}"
     )
 

@@ -9,6 +9,8 @@ Pure; reads no file, no clock and no store, so that nothing that the hosts only 
   death of its process; it went on for at least as long as that process wrote lines.
 - **Step back**: within one partition, in the order of tokens, a term began before a position where an earlier term had
   begun, or that the store had already accepted as a checkpoint; or a checkpoint came before an earlier one of its term.
+- **Order**: where partitions are born of others, a record came before one of its key, or a child before its parent; see
+  `processor_host.demo.orders`.
 - **Unknown**: a position that the producer does not list, which makes every other count doubtful.
 
 Positions are opaque, so their order is that of the producer's list, which has one writer.
@@ -24,7 +26,9 @@ from statistics import median
 from typing import Any, Final
 
 from partitions.positions import EARLIEST
-from processor_host.demo.lines import Act, Kill, Line, Produced
+from processor_host.demo.handlings import Handling, handlings_of, text_of
+from processor_host.demo.lines import Act, Birth, Kill, Line, Produced
+from processor_host.demo.orders import early_children, keys_over_births, out_of_order
 from processor_host.processor import CloseReason
 
 __all__ = ["Recovery", "Verdict", "judge"]
@@ -62,6 +66,12 @@ class Verdict:
     recoveries: tuple[Recovery, ...]
     gaps_s: tuple[float, ...]
     """For each orderly move of a partition: the time between the last record of the one and the first of the other."""
+    out_of_order: tuple[str, ...] = ()
+    early: tuple[str, ...] = ()
+    births: int = 0
+    """Partitions that are born of others."""
+    keys_over_births: int = 0
+    """How many keys have records in a partition and in one born of it: those whose order was put to the test."""
 
     @property
     def recovery_s(self) -> tuple[float, ...]:
@@ -75,10 +85,16 @@ class Verdict:
             "positions that nobody produced": self.unknown,
             "owner overlaps": self.overlaps,
             "checkpoints that went backwards": self.steps_back,
+            "records before an earlier one of their key": self.out_of_order,
+            "partitions handled before their parents were done": self.early,
         }
         found = [f"{what}: {len(faults)}; the first: {faults[0]}" for what, faults in musts.items() if faults]
-        # Nothing can be lost of nothing: that is no proof.
-        return tuple(found if self.produced else ["no record was produced", *found])
+        # Nothing can be lost of nothing, and no order be broken by a single record: that is no proof.
+        if self.births and not self.keys_over_births:
+            found.insert(0, "no key has records in a partition and in one that is born of it")
+        if not self.produced:
+            found.insert(0, "no record was produced")
+        return tuple(found)
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures as JSON can hold them."""
@@ -91,18 +107,28 @@ class Verdict:
             "records_unknown": len(self.unknown),
             "owner_overlaps": len(self.overlaps),
             "checkpoints_backwards": len(self.steps_back),
+            "records_out_of_order": len(self.out_of_order),
+            "children_early": len(self.early),
+            "births": self.births,
+            "keys_over_births": self.keys_over_births,
             "recovery_s": {each.partition: each.seconds for each in self.recoveries},
             "recovery_worst_s": max(self.recovery_s, default=None),
             "recovery_median_s": median(self.recovery_s) if self.recovery_s else None,
             "orderly_moves": len(self.gaps_s),
             "handoff_gap_s": max(self.gaps_s, default=None),
             "examples": {
-                name: list(getattr(self, name)[:EXAMPLES_MAX]) for name in ("lost", "unknown", "overlaps", "steps_back")
+                name: list(getattr(self, name)[:EXAMPLES_MAX])
+                for name in ("lost", "unknown", "overlaps", "steps_back", "out_of_order", "early")
             },
         }
 
 
-def judge(journals: Iterable[Sequence[Line]], produced: Iterable[Produced], kills: Iterable[Kill] = ()) -> Verdict:
+def judge(
+    journals: Iterable[Sequence[Line]],
+    produced: Iterable[Produced],
+    kills: Iterable[Kill] = (),
+    births: Iterable[Birth] = (),
+) -> Verdict:
     """
     Judge a whole play.
 
@@ -110,18 +136,20 @@ def judge(journals: Iterable[Sequence[Line]], produced: Iterable[Produced], kill
         journals: The lines of each process, in the order in which it wrote them.
         produced: The producer's list.
         kills: Which processes were killed, and when.
+        births: Which partitions are born of which.
 
     Raises:
         ValueError: a journal contradicts itself, as with an end without a start.
     """
     journals = [tuple(lines) for lines in journals]
+    produced, births = tuple(produced), tuple(births)
     order = _order_of(produced)
     handlings = sorted(
-        (each for lines in journals for each in _handlings_of(lines)), key=lambda each: (each.start_s, each.token)
+        (each for lines in journals for each in handlings_of(lines)), key=lambda each: (each.start_s, each.token)
     )
     ends = [each.place for each in handlings if each.is_ended and each.place in order]
     handled = frozenset(ends)
-    by_partition: dict[str, list[_Handling]] = defaultdict(list)
+    by_partition: dict[str, list[Handling]] = defaultdict(list)
     for each in handlings:
         by_partition[each.partition].append(each)
     return Verdict(
@@ -129,10 +157,10 @@ def judge(journals: Iterable[Sequence[Line]], produced: Iterable[Produced], kill
         handled=len(handled),
         repeats=len(ends) - len(handled),
         unfinished=sum(not each.is_ended for each in handlings),
-        lost=tuple(_text(*place) for place in order if place not in handled),
+        lost=tuple(text_of(*place) for place in order if place not in handled),
         unknown=tuple(
             dict.fromkeys(
-                _text(line.partition, line.position)
+                text_of(line.partition, line.position)
                 for lines in journals
                 for line in lines
                 if line.position != EARLIEST and (line.partition, line.position) not in order
@@ -142,53 +170,10 @@ def judge(journals: Iterable[Sequence[Line]], produced: Iterable[Produced], kill
         steps_back=tuple(_steps_back_of(journals, order)),
         recoveries=tuple(each for kill in kills for each in _recoveries_of(journals, by_partition, kill)),
         gaps_s=tuple(_gaps_of(journals, by_partition)),
-    )
-
-
-# --- One handling of one record ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Handling:
-    partition: str
-    token: int
-    pid: int
-    position: str
-    start_s: float
-    end_s: float
-    is_ended: bool
-
-    @property
-    def place(self) -> tuple[str, str]:
-        return self.partition, self.position
-
-
-def _handlings_of(lines: Sequence[Line]) -> Iterator[_Handling]:
-    running: dict[tuple[str, int], Line] = {}
-    for line in lines:
-        term = line.partition, line.token
-        if line.act is Act.STARTED:
-            if term in running:
-                raise ValueError(f"process {line.pid} began {_named(line)} before {running[term].position!r} was over")
-            running[term] = line
-        elif line.act in (Act.ENDED, Act.CUT):
-            began = running.pop(term, None)
-            if began is None or began.position != line.position:
-                raise ValueError(f"process {line.pid} ended {_named(line)}, which it had not begun")
-            yield _handling(began, line.at_s, is_ended=line.act is Act.ENDED)
-    for began in running.values():
-        yield _handling(began, lines[-1].at_s, is_ended=False)
-
-
-def _handling(began: Line, end_s: float, *, is_ended: bool) -> _Handling:
-    return _Handling(
-        partition=began.partition,
-        token=began.token,
-        pid=began.pid,
-        position=began.position,
-        start_s=began.at_s,
-        end_s=end_s,
-        is_ended=is_ended,
+        out_of_order=tuple(out_of_order(handlings, produced)),
+        early=tuple(early_children(by_partition, births)),
+        births=len({birth.partition for birth in births}),
+        keys_over_births=len(keys_over_births(handled, produced, births)),
     )
 
 
@@ -201,22 +186,22 @@ def _order_of(produced: Iterable[Produced]) -> Mapping[tuple[str, str], int]:
     order: dict[tuple[str, str], int] = {}
     for each in produced:
         if (each.partition, each.position) in order:
-            raise ValueError(f"the producer lists {_text(each.partition, each.position)} twice")
+            raise ValueError(f"the producer lists {text_of(each.partition, each.position)} twice")
         counts[each.partition] += 1
         order[each.partition, each.position] = counts[each.partition]
     return order
 
 
-def _overlaps_of(handlings: Sequence[_Handling]) -> Iterator[str]:
+def _overlaps_of(handlings: Sequence[Handling]) -> Iterator[str]:
     """Find the handlings of one partition, sorted by their starts, that should not have begun when they did."""
-    latest: dict[tuple[int, int], _Handling] = {}
+    latest: dict[tuple[int, int], Handling] = {}
     for each in handlings:
         for (token, pid), other in latest.items():
             if (token, pid) == (each.token, each.pid):
                 continue
             if token >= each.token or other.end_s > each.start_s:
                 yield (
-                    f"{_text(each.partition, each.position)} under token {each.token} in process {each.pid} "
+                    f"{text_of(each.partition, each.position)} under token {each.token} in process {each.pid} "
                     f"after or during {other.position!r} under token {token} in process {pid}"
                 )
                 break
@@ -242,7 +227,7 @@ def _steps_back_of(journals: Sequence[Sequence[Line]], order: Mapping[tuple[str,
         is_lower = ranks[line.partition, line.position] < ranks[before.partition, before.position]
         if is_lower and line.partition == before.partition:
             yield (
-                f"{_text(line.partition, line.position)} {line.act} under token {line.token} "
+                f"{text_of(line.partition, line.position)} {line.act} under token {line.token} "
                 f"after {before.position!r} {before.act} under token {before.token}"
             )
 
@@ -251,7 +236,7 @@ def _steps_back_of(journals: Sequence[Sequence[Line]], order: Mapping[tuple[str,
 
 
 def _recoveries_of(
-    journals: Sequence[Sequence[Line]], handlings: Mapping[str, Sequence[_Handling]], kill: Kill
+    journals: Sequence[Sequence[Line]], handlings: Mapping[str, Sequence[Handling]], kill: Kill
 ) -> Iterator[Recovery]:
     """Find the terms that were open in a process when it was killed, and who went on."""
     opened: dict[str, Line] = {}
@@ -270,7 +255,7 @@ def _recoveries_of(
             yield Recovery(partition=partition, seconds=min(ends) - kill.at_s if ends else None)
 
 
-def _gaps_of(journals: Sequence[Sequence[Line]], handlings: Mapping[str, Sequence[_Handling]]) -> Iterator[float]:
+def _gaps_of(journals: Sequence[Sequence[Line]], handlings: Mapping[str, Sequence[Handling]]) -> Iterator[float]:
     """Find what lies between the records of two terms where every term from the one to the other closed in order."""
     reasons: dict[tuple[str, int], str] = {}
     for lines in journals:
@@ -285,11 +270,3 @@ def _gaps_of(journals: Sequence[Sequence[Line]], handlings: Mapping[str, Sequenc
             between = [token for name, token in reasons if name == partition and before <= token < after]
             if all(reasons[partition, token] in ORDERLY for token in between):
                 yield min(ends[after]) - max(ends[before])
-
-
-def _named(line: Line) -> str:
-    return f"{_text(line.partition, line.position)} under token {line.token}"
-
-
-def _text(partition: str, position: str) -> str:
-    return f"{partition} at {position!r}"
