@@ -1,5 +1,5 @@
 """
-The command line: `processor-host run`, `status`, `stream`, `table` and `iam-policy`.
+The command line, `processor-host`: to run a host, to look at a group and work on it, and to make what it needs.
 
 Each command is a module of its own; here they only become one program. What goes wrong is one line (`errors`), also
 Ctrl-C while a command's module is loaded, which takes longest: so each is loaded when it is called.
@@ -16,7 +16,10 @@ from processor_host.cli.errors import OneLineGroup
 
 __all__ = ["main"]
 
-COMMANDS: Final = ("run", "status", "stream", "table", "iam-policy", "dead-letters")
+COMMANDS: Final = (
+    "run", "status", "hosts", "plan", "drain", "pause", "resume", "reset", "release", "forget-host", "stream", "table",
+    "iam-policy", "dead-letters", "simulate",
+)
 """Each, with underscores, the name of a module here, and of the command in it."""
 
 
