@@ -316,6 +316,34 @@ async def test_beats_go_on_when_the_store_is_misconfigured_for_a_moment() -> Non
         assert (beating.reasons, beating.valid_s > 10) == ([], True)
 
 
+async def test_session_that_ends_because_its_beats_are_denied_says_so() -> None:
+    """Who reads why it ended must not look for an outage."""
+    stage = Stage()
+    error = StoreMisconfigured("UpdateItem is denied; allow it")
+    stage.disturb(verb_of(Beat), raises=error)
+    beating = Beating(stage)
+    async with beating.running():
+        await beating.until_s(VALIDITY_S + 0.01)
+
+    assert beating.reasons == [f"{OUTAGE}: {error}"]
+    assert (beating.beats.denied, beating.beats.has_beaten) == (error, False)
+
+
+async def test_denial_is_forgotten_once_a_beat_is_answered_or_fails_of_something_else() -> None:
+    """What passes by itself is no reason to end a host, and the last cause is the one to mend."""
+    stage = Stage()
+    stage.disturb(verb_of(Beat), raises=StoreMisconfigured("denied"), times=1)
+    beating = Beating(stage)
+    async with beating.running():
+        await beating.until_s(4)
+        answered = (beating.beats.denied, beating.beats.has_beaten)
+        stage.disturb(verb_of(Beat), raises=StoreMisconfigured("denied"), times=1)
+        stage.disturb(verb_of(Beat), fail_before=True)
+        await beating.until_s(20)
+
+    assert (answered, beating.beats.denied, beating.reasons) == ((None, True), None, [OUTAGE])
+
+
 async def test_beat_publishes_the_state_of_the_host() -> None:
     """Others plan by it."""
     stage = Stage()
