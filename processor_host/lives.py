@@ -13,6 +13,7 @@ keeps partitions for it, and nobody has them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,8 @@ DENIED_PATIENCE_S = 900.0
 How long a host that has beaten stays with such a store. Changed policies are in force within minutes, and a provider of
 credentials that was away is back; after that a person must act, who sees a process that has ended before a log.
 """
+IDS_MAX = 100
+"""How many of its sessions a host remembers, so that it suspects nobody's death where it lost them itself."""
 LAST_S = 1.0
 """What a cancelled processor may take to end, at a stop, before the host goes without it."""
 
@@ -93,6 +96,8 @@ class Lives:
         self._on_event = parts.on_event
         self._pauses = Waits(first_s=SESSION_PAUSE_S, most_s=DENIED_PAUSE_MAX_S)
         self._keeps_item = False
+        self._ids: deque[str] = deque(maxlen=IDS_MAX)
+        """Of the sessions of this process, which outlived all of them but the present one."""
         self._has_beaten = False
         """Some session of this host had a beat answered: it was allowed to live."""
         self._denials = 0
@@ -191,7 +196,7 @@ class Lives:
     def _new_session(self) -> Session:
         parts = self._parts
         timings = parts.settings.timings()
-        return Session(
+        session = Session(
             store=parts.store,
             group=parts.group,
             host_id=parts.host_id,
@@ -207,8 +212,11 @@ class Lives:
             capacity=parts.settings.capacity,
             max_leases=parts.settings.max_leases,
             extra=parts.about,
+            earlier=tuple(self._ids),
             on_event=parts.on_event,
         )
+        self._ids.append(session.session_id)
+        return session
 
     async def _register(self, session: Session) -> bool:
         """Begin a session; give up where the host is to stop."""
