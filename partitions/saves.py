@@ -72,7 +72,7 @@ class Saves:
         if self._doubt is _Doubt.TRANSACTION:
             # The stored position may be further than this one, and the count may be another record's.
             return free
-        if position is None or self._is_known(position):
+        if position is None or position == self._position:
             # Carrying the position that is stored would look like progress: suspects would end with nothing done.
             return replace(free, attempts=attempts)
         return replace(free, position=position, seq=self._seq + 1, attempts=attempts, keeps_prepared=keeps_prepared)
@@ -96,7 +96,7 @@ class Saves:
                 owner=self._sending.owner,
                 token=self._term.token,
                 seq=self._seq,
-                position=None if self._is_known(position) else position,
+                position=None if position == self._position else position,
             )
             began_s = self._clock.now_s()
             if attempt.position is None:
@@ -177,10 +177,6 @@ class Saves:
             advances=advances,
             keeps_prepared=keeps_prepared or not advances,
         )
-
-    def _is_known(self, position: str | None) -> bool:
-        """Say whether the store is known to have this very position."""
-        return self._doubt is _Doubt.NONE and position == self._position
 
     def _saved(self, position: str, began_s: float) -> None:
         self._position = position

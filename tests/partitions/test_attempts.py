@@ -371,8 +371,8 @@ async def test_release_carries_no_count_while_a_transaction_is_in_doubt() -> Non
         assert [(free.position, free.attempts) for free in stage.sent(Release)] == [(None, None)]
 
 
-async def test_release_of_the_position_before_one_in_doubt_is_sent() -> None:
-    """What is stored is not known, so it is said."""
+async def test_release_of_a_position_that_is_in_doubt_carries_it() -> None:
+    """Whether it is stored is not known, so it is said."""
     stage = Stage()
     stage.disturb(verb_of(SaveCheckpoint), lose_answer=True, times=1)
     async with stage.living() as session:
