@@ -51,13 +51,17 @@ class ByteBudget:
 class Chunk:
     """What one read returned: its records and what the source said beside them."""
 
-    __slots__ = ("bytes", "ended", "lag_s", "records")
+    __slots__ = ("bytes", "ended", "is_over", "lag_s", "records")
 
-    def __init__(self, records: Sequence[Record], *, lag_s: float | None, ended: bool) -> None:
+    def __init__(
+        self, records: Sequence[Record], *, lag_s: float | None, ended: bool, is_over: bool = False
+    ) -> None:
         self.records = tuple(records)
         self.bytes = sum(len(record.data) for record in self.records)
         self.lag_s = lag_s
         self.ended = ended
+        self.is_over = is_over
+        """`until` ends the partition behind these records."""
 
 
 class RecordBuffer:
@@ -90,14 +94,20 @@ class RecordBuffer:
         self._budget.take(chunk.bytes)
         self._wake()
 
-    async def get(self) -> Chunk | None:
-        """Return the oldest chunk, waiting for one; None once the buffer is closed."""
-        while not self._chunks and not self._closed:
+    async def get(self, number: int = 0) -> Chunk | None:
+        """Return a chunk, the oldest unless told which, waiting for it; None once the buffer is closed."""
+        while len(self._chunks) <= number and not self._closed:
             await self._changed.wait()
-        return None if self._closed else self._chunks[0]
+        return None if self._closed else self._chunks[number]
+
+    def is_empty(self) -> bool:
+        """Say whether there is no chunk at all."""
+        return not self._chunks
 
     def done(self) -> None:
-        """Drop the oldest chunk: it was handled, or will be read again."""
+        """Drop the oldest chunk: it was handled, or will be read again. Nothing is left of one that was closed."""
+        if not self._chunks:
+            return
         chunk = self._chunks.popleft()
         self._records -= len(chunk.records)
         self._bytes -= chunk.bytes

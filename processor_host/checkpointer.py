@@ -32,6 +32,10 @@ class Checkpointer:
         self._saved = (0, lease.position)
         self._in_doubt: tuple[int, str] | None = None
         """What a transaction would have marked that was sent and, as far as is known here, not applied."""
+        self._wanted = anyio.Event()
+        self._progressed = anyio.Event()
+        self._waits = 0
+        """How many wait for a mark: most terms never do, and mark all the time."""
 
     @property
     def marked(self) -> int:
@@ -52,6 +56,22 @@ class Checkpointer:
         """Note that the first `count` records of this term are done, the last of them at `position`."""
         if count > self._marked[0]:
             self._marked = (count, position)
+            if self._waits:
+                progressed, self._progressed = self._progressed, anyio.Event()
+                progressed.set()
+
+    async def wait_for(self, count: int) -> None:
+        """Return once the first `count` records are marked."""
+        self._waits += 1
+        try:
+            while self._marked[0] < count:
+                await self._progressed.wait()
+        finally:
+            self._waits -= 1
+
+    def save_soon(self) -> None:
+        """Have `run` store the newest mark now rather than at its next interval."""
+        self._wanted.set()
 
     async def save(self) -> None:
         """
@@ -92,8 +112,18 @@ class Checkpointer:
             await self._lease.commit(position, operations)
             self._applied()
 
+    async def settle(self) -> None:
+        """
+        Mark what a transaction has stored that was cancelled, or that failed, where that is in doubt.
+
+        Raises:
+            LeaseLost: the lease has ended.
+        """
+        if self._in_doubt is not None:
+            async with self._one_save:
+                await self._settle()
+
     async def _settle(self) -> None:
-        """Find out what became of a transaction that was cancelled, or that failed."""
         if self._in_doubt is not None:
             if await self._lease.settled() == self._in_doubt[1]:
                 self._applied()
@@ -106,7 +136,9 @@ class Checkpointer:
         self._in_doubt = None
 
     async def run(self) -> None:
-        """Store the newest mark every interval, for as long as the lease is held."""
+        """Store the newest mark every interval, or sooner where that is wanted, for as long as the lease is held."""
         while True:
-            await anyio.sleep(self._interval_s)
+            with anyio.move_on_after(self._interval_s):
+                await self._wanted.wait()
+            self._wanted = anyio.Event()
             await self.save()

@@ -94,7 +94,23 @@ class Discovery:
         interval_s: float,
         call_timeout_s: float,
         on_event: OnEvent | None,
+        positions: Mapping[str, str] | None = None,
     ) -> None:
+        """
+        Keep what is needed to look.
+
+        Args:
+            store: Where the leases are made.
+            source: What is listed.
+            group: Whose leases they are.
+            point: Where the group started.
+            clock: This host's clock.
+            random: Spreads the waits.
+            interval_s: Time between two looks, seconds.
+            call_timeout_s: How long one call of the store may take, seconds.
+            on_event: Gets what was made, and what failed.
+            positions: Partitions that start elsewhere: the last record that counts as done.
+        """
         self.listing: Listing | None = None
         self._store = store
         self._source = source
@@ -105,6 +121,7 @@ class Discovery:
         self._interval_s = interval_s
         self._call_timeout_s = call_timeout_s
         self._on_event = on_event
+        self._positions = positions or {}
         self._retirement = Retirement()
         self._session_id = ""
         self._wanted = anyio.Event()
@@ -243,6 +260,8 @@ class Discovery:
         return is_whole
 
     async def _first_position(self, partition: str) -> str:
+        if (position := self._positions.get(partition)) is not None:
+            return position
         return await self._ask(partial(self._source.first_position, partition, self._point))
 
     async def _ask(self, send: Callable[[], Awaitable[R]]) -> R:

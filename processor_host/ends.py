@@ -22,6 +22,7 @@ from typing import Final
 from partitions.positions import parse_start, time_of
 from partitions.sources.base import Record
 from processor_host.errors import SettingsError
+from processor_host.starts import separated
 
 __all__ = [
     "AtPosition",
@@ -103,14 +104,14 @@ def parse_until(value: str | Mapping[str, str] | Iterable[str]) -> Until:
 
     Args:
         value: "latest-at-start", an ISO 8601 time (UTC where it names no zone), a mapping of partitions to positions,
-            or texts PARTITION=POSITION, as a repeated flag brings them.
+            or texts PARTITION=POSITION, several of them or one with commas.
 
     Raises:
         SettingsError: it is none of these.
     """
     if isinstance(value, Mapping):
         return _positions(value.items())
-    texts = [value] if isinstance(value, str) else list(value)
+    texts = separated(value) if isinstance(value, str) else list(value)
     if len(texts) == 1 and texts[0] == LATEST_AT_START:
         return UntilLatest()
     pairs = [_PAIR.fullmatch(text) for text in texts]

@@ -1,7 +1,8 @@
 """
 What a host tells beside the library's events: plan rounds, pumps and processors. One frozen event each.
 
-Knows nothing of logs or metrics, which are made from these.
+Knows nothing of logs or metrics, which are made from these. Those of records and their handling are defined in
+`processor_host.record_events`, and passed on here.
 """
 
 from __future__ import annotations
@@ -9,10 +10,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from partitions.events import Event
+from processor_host.record_events import (
+    BatchCut,
+    BatchHandled,
+    BatchSplit,
+    CheckpointMissing,
+    LetterFailed,
+    LetterWritten,
+    PartitionDone,
+    PartitionPausedFor,
+    PartitionStopped,
+    ProcessorFailed,
+    RecordsGivenUp,
+    ReplayDone,
+)
 
 __all__ = [
     "BatchCut",
     "BatchHandled",
+    "BatchSplit",
+    "CheckpointMissing",
     "GroupAdopted",
     "GroupSeen",
     "HostDraining",
@@ -21,13 +38,20 @@ __all__ = [
     "HttpStarted",
     "LagSeen",
     "LeasesCreated",
+    "LetterFailed",
+    "LetterWritten",
     "LoopStalled",
+    "PartitionDone",
     "PartitionGap",
+    "PartitionPausedFor",
+    "PartitionStopped",
     "PlanRound",
     "ProcessorFailed",
     "PumpEnded",
     "PumpStarted",
     "ReadFailed",
+    "RecordsGivenUp",
+    "ReplayDone",
     "RoundFailed",
     "SameHostId",
     "StartKept",
@@ -141,18 +165,7 @@ class PumpEnded(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorFailed(Event):
-    """User code raised; it starts again from its checkpoint after `pause_s`."""
 
-    partition: str
-    token: int
-    stage: str
-    """"open", "process" or "close"; "pump" for a fault of this product around them."""
-    error: str
-    traceback: str
-    attempt: int
-    pause_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,25 +185,6 @@ class PartitionGap(Event):
     partition: str
     position: str
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchHandled(Event):
-    """`process` returned for a batch."""
-
-    partition: str
-    records: int
-    bytes: int
-    duration_s: float
-    lag_s: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchCut(Event):
-    """`process` was cancelled because a hand-off or a stop took too long; its records are handled again elsewhere."""
-
-    partition: str
-    token: int
-    records: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from partitions.clocks import Clock
 from partitions.errors import SourceMismatch, SourceUnavailable, StoreMisconfigured, StoreUnavailable
 from partitions.events import OnEvent, tell
 from partitions.items import SCHEMA_VERSION, GroupItem
-from partitions.positions import parse_start
 from partitions.retries import Waits, call
 from partitions.sources.base import Source
 from partitions.stores.base import Store
@@ -24,6 +23,7 @@ from partitions.verbs import Adopt, Applied, Result, SetUp
 from processor_host.errors import SettingsError
 from processor_host.events import GroupAdopted, StartKept, StoreSlow
 from processor_host.settings import HostSettings
+from processor_host.starts import parse_starts
 
 __all__ = ["set_up_group"]
 
@@ -70,7 +70,7 @@ async def set_up_group(
         StoreError, SourceError: as the store and the source raise them, a passing fault once the patience is over.
     """
     try:
-        wanted = parse_start(settings.start)
+        wanted = parse_starts(settings.start).point
     except ValueError as error:
         raise SettingsError(str(error)) from None
     patience = _Patience(clock, random, settings.lease_duration_s)
@@ -83,7 +83,7 @@ async def set_up_group(
         # Refused: another host was faster, and its start is everybody's.
         item = item_of(await patience.call(partial(store.submit, group, SetUp(item=fresh))))
     elif settings.start != "earliest":
-        tell(on_event, StartKept(start=item.start, asked=settings.start))
+        tell(on_event, StartKept(start=item.start, asked=str(settings.start)))
     if item is not None and item.source != identity and settings.adopt_stream:
         old = item.source
         item = item_of(await patience.call(partial(store.submit, group, Adopt(seen_source=old, source=identity))))

@@ -14,8 +14,10 @@ stop. What each part does is the part's own business; here are only their order 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -33,15 +35,16 @@ from partitions.stores.base import Store
 from processor_host.background import Background
 from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
-from processor_host.discovery import Discovery
 from processor_host.errors import SettingsError, only_error
-from processor_host.events import HostReady, HostStopped, HttpStarted
-from processor_host.groups import set_up_group
-from processor_host.http import Health, MetricsServer
+from processor_host.events import HostReady, HostStopped
+from processor_host.failures import Policy
+from processor_host.handling import handling_of
+from processor_host.http import Health
 from processor_host.lives import Lives, LivesParts
 from processor_host.metrics import HostMetrics
+from processor_host.middleware import Middleware
 from processor_host.observed import ObservedStore
-from processor_host.processor import factory_of
+from processor_host.opening import Lifespan, Opened, Opening
 from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
@@ -51,14 +54,8 @@ from processor_host.urls import open_source, open_store
 
 __all__ = ["Lifespan", "ProcessorHost"]
 
-Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
-"""Entered once per host; what it yields is `context.resources`."""
-
 HEALTHY_DURATIONS = 2
-"""
-A host whose loops have not come round for so many lease durations is unhealthy. A store that is away makes nobody
-unhealthy: to start hosts anew would not bring it back.
-"""
+"""A host whose loops have not come round for so long is unhealthy. One whose store is away is not: no restart helps."""
 STILL_RUNNING = 4  # Exit status where a processor had not ended.
 
 
@@ -83,6 +80,9 @@ class ProcessorHost:
         clock: Clock | None = None,
         random: Random | None = None,
         about: Mapping[str, Scalar] | None = None,
+        on_failure: Policy | None = None,
+        middleware: Iterable[Middleware] = (),
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """
         Put a host together; nothing is opened yet.
@@ -91,7 +91,8 @@ class ProcessorHost:
             group: The application that shares the work: `[A-Za-z0-9._-]{1,128}`.
             source: The stream, or its URL.
             store: Where the leases live, or its URL.
-            processor: A subclass of `PartitionProcessor`, a factory without arguments, or an `async def handle(batch)`.
+            processor: A subclass of `PartitionProcessor` or `RecordProcessor`, a factory without arguments, or an
+                `async def` that takes a batch or a `record`.
             settings: Timings and bounds; the defaults otherwise.
             registry: Where the metrics go; one of its own by default.
             on_event: Gets every event of the host and of the library, after the metrics have.
@@ -99,6 +100,9 @@ class ProcessorHost:
             clock: For tests; the machine's clock that counts suspend by default.
             random: For tests; seeded by the system by default.
             about: Fields for people in the session's item.
+            on_failure: What becomes of records that fail; `Retry()` by default, which passes over nothing.
+            middleware: What is around `process`, the outermost first.
+            wall_clock: Seconds since 1970, for dead letters and for a time given as `until`.
 
         Raises:
             UserError: something that was given cannot work; the text says what would.
@@ -112,7 +116,9 @@ class ProcessorHost:
         self.stopped = anyio.Event()
         """Set once everything is given away and the session has left, or was given up."""
         self._timings = self.settings.timings()
-        self._factory = factory_of(processor)
+        self._handling = handling_of(processor, self.settings, on_failure=on_failure, middleware=middleware)
+        self._wall_clock = wall_clock
+        self._opened: Opened | None = None
         self._lifespan = lifespan
         self._clock = clock or BootClock()
         self._random = random or Random()
@@ -127,7 +133,6 @@ class ProcessorHost:
         self._budget = ByteBudget(self.settings.buffer_bytes_max)
         self._pumps: Pumps | None = None
         self._balancer: Balancer | None = None
-        self._discovery: Discovery | None = None
         self._lives: Lives | None = None
         self._is_ready = False
         self._progressed_s = self._clock.now_s()
@@ -180,18 +185,20 @@ class ProcessorHost:
         still_running: tuple[str, ...] = ()
         async with AsyncExitStack() as stack:
             stack.callback(self._metrics.close)
-            discovery, resources = await self._start(stack)
+            self._opened = await self._opening().open(stack)
             task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
-                    self._lives = self._put_together(discovery, resources, pump_tasks)
+                    self._lives = self._put_together(self._opened, pump_tasks)
                     await self._lives.run()
                     still_running = self.still_running
                     self._on_event(HostStopped(still_running=still_running))
                     self.stopped.set()
                 tasks.cancel_scope.cancel()
+        if self._opened.replay is not None:
+            self._opened.replay.check()
         return STILL_RUNNING if still_running else 0
 
     async def __aenter__(self) -> ProcessorHost:
@@ -203,60 +210,35 @@ class ProcessorHost:
     async def __aexit__(self, *error: Any) -> bool | None:
         """Stop the host and wait for it; an exception of the body cancels it instead."""
         assert self._background is not None  # Set by __aenter__.
-        if error[0] is None:
-            self.stop()
-        else:
-            self.cancel()
+        (self.stop if error[0] is None else self.cancel)()
         return await self._background.end(*error)
 
-    async def _start(self, stack: AsyncExitStack) -> tuple[Discovery, Any]:
-        """Open everything, in the order in which a fault is cheapest to find, and check that it fits."""
-        settings = self.settings
-        if settings.metrics_port is not None:
-            self.http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
-            await self.http.start()
-            self._on_event(HttpStarted(host=settings.metrics_host, port=self.http.port))
-            stack.push_async_callback(self.http.stop)
-        stack.push_async_callback(self._store.close)
-        await self._store.open()
-        stack.push_async_callback(self._source.close)
-        await self._source.open()
-        point = await set_up_group(
-            self._store,
-            self._source,
-            self.group,
-            settings=settings,
-            clock=self._clock,
-            random=self._random,
-            on_event=self._on_event,
-        )
-        discovery = Discovery(
+    def _opening(self) -> Opening:
+        return Opening(
+            group=self.group,
             store=self._store,
             source=self._source,
-            group=self.group,
-            point=point,
+            settings=self.settings,
+            handling=self._handling,
+            lifespan=self._lifespan,
             clock=self._clock,
             random=self._random,
-            interval_s=settings.discovery_interval_s,
-            call_timeout_s=self._timings.call_timeout_s,
+            registry=self.registry,
+            health=self.health,
             on_event=self._on_event,
+            on_change=self._end_if_done,
         )
-        resources = None if self._lifespan is None else await stack.enter_async_context(self._lifespan())
-        return discovery, resources
 
-    def _put_together(self, discovery: Discovery, resources: Any, pump_tasks: TaskGroup) -> Lives:
+    def _put_together(self, opened: Opened, tasks: TaskGroup) -> Lives:
         self._progressed()
-        self._discovery = discovery
-        parts = self._pump_parts(discovery, resources)
-        self._pumps = Pumps(
-            pump_tasks, lambda lease: PartitionPump(lease, parts), clock=self._clock, on_event=self._on_event
-        )
+        make = partial(PartitionPump, parts=self._pump_parts(opened))
+        self._pumps = Pumps(tasks, make, clock=self._clock, on_event=self._on_event)
         self._balancer = Balancer(
             BalancerParts(
                 store=self._store,
                 group=self.group,
                 clock=self._clock,
-                discovery=discovery,
+                discovery=opened.discovery,
                 on_lease=self._pumps.start,
                 running=lambda: self.still_running,
                 on_try=self._progressed,
@@ -291,38 +273,44 @@ class ProcessorHost:
 
     def _freed(self, lease: Lease) -> None:
         session = self.session
-        if session is None or self._balancer is None:
+        if session is None or self._balancer is None or self._opened is None:
             return
-        if lease.end_reason is EndReason.COMPLETED and self._discovery is not None:
+        if lease.end_reason is EndReason.COMPLETED:
             # Its children wait for nothing else; those that it was completed without are for the discovery.
-            self._discovery.want()
+            self._opened.discovery.want()
             self._balancer.read_anew()
         else:
             self._balancer.note_freed(lease, session.session_id)
 
-    def _pump_parts(self, discovery: Discovery, resources: Any) -> PumpParts:
+    def _pump_parts(self, opened: Opened) -> PumpParts:
         return PumpParts(
             group=self.group,
             host_id=self.host_id,
             source=self._source,
-            factory=self._factory,
-            resources=resources,
+            factory=self._handling.factory,
+            resources=opened.resources,
             clock=self._clock,
             random=self._random,
             budget=self._budget,
             on_event=self._on_event,
             stopping=self._stopping,
             on_freed=self._freed,
-            children_of=discovery.children_of,
+            children_of=opened.discovery.children_of,
             stop_by_s=lambda: self._stop_by_s,
             bounds=bounds_of(self.settings),
+            policy=self._handling.policy,
+            middleware=self._handling.middleware,
+            sinks=self._handling.sinks,
+            threads=self._handling.threads,
+            replay=opened.replay,
+            wall_s=self._wall_clock,
         )
 
     def health(self) -> Health:
         """Say whether the loops progress, and whether this host takes part in the group."""
         session = self.session
-        now_s = self._clock.now_s()
-        is_progressing = now_s - self._progressed_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
+        before_s = self._clock.now_s() - self._progressed_s
+        is_progressing = before_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
         is_living = session is not None and session.is_valid
         return Health(
             healthy=is_progressing or self._stopping.is_set(),
@@ -332,7 +320,7 @@ class ProcessorHost:
                 "session_id": None if session is None else session.session_id,
                 "leases": 0 if session is None else len(session.held),
                 "stopping": self._stopping.is_set(),
-                "progressed_before_s": round(now_s - self._progressed_s, 3),
+                "progressed_before_s": round(before_s, 3),
             },
         )
 
@@ -344,6 +332,16 @@ class ProcessorHost:
         if not self._is_ready and session is not None:
             self._is_ready = True
             self._on_event(HostReady(session_id=session.session_id))
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        """Stop in order where a bounded replay has nothing left for this host."""
+        session, balancer, opened = self.session, self._balancer, self._opened
+        if session is None or balancer is None or opened is None or opened.replay is None or self._stopping.is_set():
+            return
+        if opened.replay.is_done(balancer.leases, balancer.sessions, opened.discovery.listing, session.session_id):
+            self._on_event(opened.replay.done())
+            self.stop()
 
     def _on_event(self, event: Event) -> None:
         tell(self._metrics.on_event, event)

@@ -69,6 +69,15 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.PumpStarted: ("debug", "pump.started"),
     host_events.PumpEnded: ("debug", "pump.ended"),
     host_events.ProcessorFailed: ("warning", "processor.failed"),
+    host_events.BatchSplit: ("info", "batch.split"),
+    host_events.RecordsGivenUp: ("warning", "records.given_up"),
+    host_events.LetterWritten: ("debug", "letter.written"),
+    host_events.LetterFailed: ("warning", "letter.failed"),
+    host_events.PartitionStopped: ("error", "partition.stopped"),
+    host_events.PartitionPausedFor: ("debug", "partition.paused"),
+    host_events.PartitionDone: ("info", "partition.done"),
+    host_events.CheckpointMissing: ("warning", "checkpoint.missing"),
+    host_events.ReplayDone: ("info", "replay.done"),
     host_events.ReadFailed: ("warning", "read.failed"),
     host_events.PartitionGap: ("error", "partition.gap"),
     host_events.BatchCut: ("warning", "batch.cut"),
@@ -193,6 +202,14 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
         case host_events.ProcessorFailed(attempt=attempt) if attempt >= FAILURES_UNTIL_ERROR:
             hint = "mend the processor; this partition waits at its checkpoint and nothing of it is skipped"
             return "error", {"hint": hint}
+        case host_events.LetterFailed(attempt=attempt) if attempt >= FAILURES_UNTIL_ERROR:
+            return "error", {"hint": "mend the sink; the partition waits, for nothing is passed over without a letter"}
+        case host_events.PartitionStopped():
+            return level, {"hint": "mend the cause, then resume the partition; it goes on at the record that failed"}
+        case host_events.CheckpointMissing():
+            return level, {"hint": "checkpoint the last batch, or use checkpoint='automatic'"}
+        case host_events.ReplayDone(partitions=partitions, handled=handled):
+            return level, {"handled": sum(handled), "partitions": _first(partitions)}
         case host_events.PartitionGap():
             hint = "records are lost: keep them longer at the source, or add hosts so that the group keeps up"
             return level, {"hint": hint}

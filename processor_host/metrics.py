@@ -44,12 +44,16 @@ from processor_host.events import (
     HostStopped,
     LagSeen,
     LeasesCreated,
+    LetterFailed,
+    LetterWritten,
     LoopStalled,
     PartitionGap,
+    PartitionStopped,
     PlanRound,
     ProcessorFailed,
     PumpStarted,
     ReadFailed,
+    RecordsGivenUp,
     RoundFailed,
     StoreCalled,
 )
@@ -127,6 +131,14 @@ class HostMetrics:
                     of.partition_lag.labels(group, label_of(partition)).set(lag_s)
             case ProcessorFailed(stage=stage):
                 of.processor_failures.labels(group, word_of(stage)).inc()
+            case RecordsGivenUp(policy=policy, records=records):
+                of.records_given_up.labels(group, word_of(policy)).inc(records)
+            case LetterWritten():
+                of.letters.labels(group, "written").inc()
+            case LetterFailed():
+                of.letters.labels(group, "failed").inc()
+            case PartitionStopped():
+                of.partitions_stopped.inc()
             case ReadFailed():
                 of.read_failures.inc()
             case PartitionGap():

@@ -31,7 +31,9 @@ LEASE_CHANGES: Final = (
 )
 ACQUIRE_REASONS: Final = ("free", "expired", "asked", "forced", "resolved")
 CHECKPOINT_OUTCOMES: Final = ("applied", "refused", "failed")
-STAGES: Final = ("open", "process", "close", "pump")
+STAGES: Final = ("open", "decode", "process", "close", "on_failure", "pump")
+GIVEN_UP: Final = ("dead_letter", "skip")
+LETTER_OUTCOMES: Final = ("written", "failed")
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -127,6 +129,13 @@ class Families:
         self.processor_failures = self._add(
             Counter, "processor_failures", "User code that raised, by where.", "stage"
         )
+        self.records_given_up = self._add(
+            Counter, "records_given_up", "Records passed over at the limit of their failure policy.", "policy"
+        )
+        self.letters = self._add(Counter, "dead_letters", "Tries of this host to write a dead letter.", "outcome")
+        self.partitions_stopped = self._count(
+            "partitions_stopped", "Partitions that their failure policy paused in the store."
+        )
         self.read_failures = self._count("read_failures", "Reads of the source that failed and were tried again.")
         self.partition_gaps = self._count("partition_gaps", "Times that the source had dropped unread records.")
 
@@ -174,6 +183,10 @@ class Families:
             self.checkpoints.labels(self.group, outcome)
         for stage in STAGES:
             self.processor_failures.labels(self.group, stage)
+        for policy in GIVEN_UP:
+            self.records_given_up.labels(self.group, policy)
+        for outcome in LETTER_OUTCOMES:
+            self.letters.labels(self.group, outcome)
         for operation in OPERATIONS:
             self.store_request_duration.labels(self.group, operation)
             self.store_request_failures.labels(self.group, operation)

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 OPERATIONS: Final = (
     # The writes, one for each verb.
-    *("create", "acquire", "save_checkpoint", "release", "complete", "pause", "resume", "delete"),
+    *("create", "acquire", "save_checkpoint", "attempt", "prepare", "release", "complete", "pause", "resume", "delete"),
     *("register", "beat", "fence", "leave", "drain", "ask", "set_up", "adopt"),
     # A user's transaction.
     "commit",

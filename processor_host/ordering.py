@@ -147,6 +147,10 @@ class SideBySide:
         self._failed.remove(number)
         heapq.heappush(self._may_begin, number)
 
+    def before(self, number: int) -> str | None:
+        """Return the position right before a record that is not done; None where nothing was taken in before it."""
+        return self._record(number - 1).position if number > self._first else self._position
+
     def _record(self, number: int) -> Record:
         return self._records[number - self._first]
 

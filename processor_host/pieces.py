@@ -56,14 +56,24 @@ class Pieces:
         """How many records of the batch are done: all before this index."""
         return self.left[0].start if self.left else self.count
 
+    def without(self, count: int) -> Pieces:
+        """Return what is left once the first `count` records of the batch are done; progress starts attempts anew."""
+        left = tuple(
+            piece if piece.start >= count else replace(piece, start=count, attempts=0)
+            for piece in self.left
+            if piece.stop > count
+        )
+        return replace(self, left=left)
+
     def passed(self) -> Pieces:
         """Return what is left once the first piece is done."""
         return replace(self, left=self.left[1:])
 
-    def failed(self) -> Pieces:
-        """Return the same pieces after one more failure of the first."""
+    def failed(self, attempts: int | None = None) -> Pieces:
+        """Return the same pieces after one more failure of the first, or so many where they were counted elsewhere."""
         first = self.left[0]
-        return replace(self, left=(replace(first, attempts=first.attempts + 1), *self.left[1:]))
+        attempts = first.attempts + 1 if attempts is None else attempts
+        return replace(self, left=(replace(first, attempts=attempts), *self.left[1:]))
 
     def split(self, at: Sequence[int]) -> Pieces:
         """

@@ -7,27 +7,29 @@ that wakes from a freeze in the middle of a batch starts no further record.
 
 from __future__ import annotations
 
-import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from partitions.leases import Lease
 from partitions.sources.base import Record
-from processor_host.errors import SettingsError
+from processor_host.failures import Failure, Policy
 
 __all__ = [
     "Batch",
     "CloseReason",
-    "FunctionProcessor",
     "PartitionProcessor",
     "ProcessorContext",
-    "ProcessorFactory",
-    "factory_of",
+    "RecordProcessor",
 ]
+
+
+PAUSE_MAX_S: Final = 3600.0
+"""Of one call of `batch.pause_s`: what was paused for longer would be forgotten, and no lag would explain it."""
 
 
 class CloseReason(Enum):
@@ -43,6 +45,8 @@ class CloseReason(Enum):
     """The host gives everything away; the lease is still held while `close` runs."""
     FAILED = "failed"
     """The processor raised; it is opened again from the checkpoint after a pause, under the same lease."""
+    UNTIL_REACHED = "until reached"
+    """The partition was processed to where `until` ends this run; the lease is still held while `close` runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class Batch:
         lag_s: Seconds between the partition's newest record and the last one here; None where the source cannot say.
     """
 
-    __slots__ = ("_commit", "_index_of", "_records", "_save", "lag_s", "lease", "partition")
+    __slots__ = ("_commit", "_index_of", "_pause", "_records", "_save", "lag_s", "lease", "partition")
 
     def __init__(
         self,
@@ -80,10 +84,12 @@ class Batch:
         lag_s: float | None,
         save: Callable[[int], Awaitable[None]],
         commit: Callable[[int, Sequence[Any]], Awaitable[None]] | None = None,
+        pause: Callable[[float], None] | None = None,
     ) -> None:
         self._records = tuple(records)
         self._save = save
         self._commit = commit
+        self._pause = pause
         self._index_of: dict[str, int] | None = None
         self.partition = lease.partition
         self.lease = lease
@@ -157,6 +163,27 @@ class Batch:
             operations = collector.taken()
         await self._commit(index, operations)
 
+    def pause_s(self, seconds: float) -> None:
+        """
+        Hand on nothing more of this partition for a while, counted from now; the last call counts.
+
+        What runs goes on, and so does reading, up to its bounds. A hand-off or a stop does not wait for it.
+
+        Args:
+            seconds: From 0, which ends an earlier pause, to `PAUSE_MAX_S`.
+
+        Raises:
+            ValueError: it is not within those bounds.
+        """
+        if not (math.isfinite(seconds) and 0 <= seconds <= PAUSE_MAX_S):
+            raise ValueError(
+                f"pause_s({seconds!r}): expected 0 to {PAUSE_MAX_S:g} seconds; to stop a partition for longer, pause "
+                "it in the store, as on_failure=Stop() does"
+            )
+        if self._pause is None:
+            raise TypeError("this batch was made without pauses; whatever made it should use `with_records`")
+        self._pause(seconds)
+
     def with_records(self, records: Sequence[Record]) -> Batch:
         """
         Return this batch with other records in the place of its own, one for each, as where they were decoded.
@@ -166,7 +193,9 @@ class Batch:
         """
         if len(records) != len(self):
             raise ValueError(f"{len(records)} records in the place of {len(self)}, expected as many")
-        return Batch(records, lease=self.lease, lag_s=self.lag_s, save=self._save, commit=self._commit)
+        return Batch(
+            records, lease=self.lease, lag_s=self.lag_s, save=self._save, commit=self._commit, pause=self._pause
+        )
 
     def _index(self, upto: Record | None, what: str) -> int:
         if upto is None:
@@ -186,7 +215,9 @@ class PartitionProcessor(ABC):
     Handles one partition. One instance is made for each term; its methods never run at the same time.
 
     An exception in any of them closes the processor with FAILED; after a growing pause the same instance is opened
-    again from the checkpoint, so `open` must begin afresh. Nothing is ever skipped.
+    again from the checkpoint, so `open` must begin afresh. Nothing is skipped, unless `on_failure` says so.
+
+    A method may be a plain `def`; it then runs in a worker thread, and `process` gets a `SyncBatch`.
     """
 
     async def open(self, context: ProcessorContext) -> None:  # noqa: B027 (nothing to open is the usual case)
@@ -203,55 +234,34 @@ class PartitionProcessor(ABC):
     async def close(self, reason: CloseReason) -> None:  # noqa: B027 (nothing to close is the usual case)
         """Let go of what `open` took; called once for each `open` that returned. Does nothing unless overridden."""
 
-
-class FunctionProcessor(PartitionProcessor):
-    """A plain `async def handle(batch)` as a processor."""
-
-    def __init__(self, handle: Callable[[Batch], Awaitable[None]]) -> None:
-        self._handle = handle
-
-    async def process(self, batch: Batch) -> None:
-        """See `PartitionProcessor.process`."""
-        await self._handle(batch)
+    def on_failure(self, failure: Failure) -> Policy | Awaitable[Policy | None] | None:
+        """Choose what becomes of one failure; None for the host's own policy. May be async; must not block."""
+        return None
 
 
-ProcessorFactory = Callable[[], PartitionProcessor]
-"""Makes a processor; called once for each term."""
-
-
-def factory_of(processor: object) -> ProcessorFactory:
+class RecordProcessor(ABC):
     """
-    Turn what a user gives as `processor` into a factory.
+    Handles one partition, record by record: what fails is one record, and its neighbours are not handled again for it.
 
-    Args:
-        processor: A subclass of `PartitionProcessor`, a callable without arguments that returns one, or a plain
-            `async def handle(batch)`.
-
-    Raises:
-        SettingsError: it is none of these.
+    One instance is made for each term. With `concurrency` above 1, records of different keys are handled side by side;
+    else nothing runs at the same time. An exception in `handle` hands the same record on again after a growing pause,
+    without `close` and `open`. Plain `def` methods run in worker threads.
     """
-    if inspect.iscoroutinefunction(processor):
-        handle: Callable[[Batch], Awaitable[None]] = processor
-        return lambda: FunctionProcessor(handle)
-    if inspect.isclass(processor) and issubclass(processor, PartitionProcessor):
-        if inspect.isabstract(processor):
-            missing = ", ".join(sorted(processor.__abstractmethods__))
-            raise SettingsError(f"processor {_name(processor)} does not define {missing}; add it to the class")
-        return processor
-    if not inspect.isclass(processor) and callable(processor) and not _needs_arguments(processor):
-        return processor
-    raise SettingsError(
-        f"processor {_name(processor)} is not a processor; give a subclass of PartitionProcessor, "
-        "a function without arguments that returns one, or an async def that takes a batch"
-    )
 
+    async def open(self, context: ProcessorContext) -> None:  # noqa: B027 (nothing to open is the usual case)
+        """See `PartitionProcessor.open`."""
 
-def _name(processor: object) -> str:
-    return getattr(processor, "__qualname__", None) or repr(processor)
+    @abstractmethod
+    async def handle(self, record: Record) -> None:
+        """
+        Handle a record. Once this returns, it counts as done.
 
+        It is cancelled when the lease ends, or when a drain takes too long. `current_lease()` has the fencing token.
+        """
 
-def _needs_arguments(processor: Callable[..., object]) -> bool:
-    return any(
-        parameter.default is parameter.empty and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        for parameter in inspect.signature(processor).parameters.values()
-    )
+    async def close(self, reason: CloseReason) -> None:  # noqa: B027 (nothing to close is the usual case)
+        """See `PartitionProcessor.close`."""
+
+    def on_failure(self, failure: Failure) -> Policy | Awaitable[Policy | None] | None:
+        """See `PartitionProcessor.on_failure`."""
+        return None

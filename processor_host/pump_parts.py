@@ -4,8 +4,9 @@ What all pumps of one host share: the parts they work with and the bounds they k
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -18,10 +19,17 @@ from partitions.retries import Waits
 from partitions.sources.base import Source
 from partitions.verbs import Child
 from processor_host.buffer import ByteBudget
-from processor_host.processor import ProcessorFactory
+from processor_host.failures import Policy, Retry
+from processor_host.kinds import ProcessorFactory
+from processor_host.middleware import Middleware
+from processor_host.replay import Replay
 from processor_host.settings import HostSettings
+from processor_host.sinks import Sinks
 
-__all__ = ["PumpBounds", "PumpParts", "bounds_of"]
+__all__ = ["AUTOMATIC", "EVERY_RECORD", "MANUAL", "PumpBounds", "PumpParts", "bounds_of"]
+
+AUTOMATIC, MANUAL, EVERY_RECORD = "automatic", "manual", "every-record"
+"""What `HostSettings.checkpoint` may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,11 @@ class PumpBounds:
     prefetch_bytes_max: int
     read_wait_s: float
     restart_waits: Waits
+    checkpoint: str = AUTOMATIC
+    concurrency: int = 1
+    window_max: int = 1
+    """Records between the first that is not done and the last that may begin, where several are at work."""
+    batch_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +76,16 @@ class PumpParts:
     stop_by_s: Callable[[], float]
     """The moment by which a drain must be over where no asker sets one; infinity while the host does not stop."""
     bounds: PumpBounds
+    policy: Policy = field(default_factory=Retry)
+    """Of the host; a processor's own method goes over it."""
+    middleware: tuple[Middleware, ...] = ()
+    sinks: Sinks = field(default_factory=Sinks)
+    replay: Replay | None = None
+    """Where each partition ends, where the host was given `until`."""
+    threads: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    """Bounds the worker threads of synchronous processors."""
+    wall_s: Callable[[], float] = time.time
+    """Seconds since 1970, for letters and for `until`; nothing of the protocol reads it."""
 
 
 def bounds_of(settings: HostSettings) -> PumpBounds:
@@ -77,4 +100,9 @@ def bounds_of(settings: HostSettings) -> PumpBounds:
         prefetch_bytes_max=settings.prefetch_bytes_max,
         read_wait_s=settings.read_wait_s,
         restart_waits=Waits(first_s=settings.restart_pause_s, most_s=settings.restart_pause_max_s),
+        checkpoint=settings.checkpoint,
+        concurrency=settings.concurrency,
+        # Four rounds of records beyond a slow one; a batch of them is read at once anyway.
+        window_max=max(settings.batch_records_max, 4 * settings.concurrency),
+        batch_wait_s=settings.batch_wait_s,
     )

@@ -44,6 +44,8 @@ class ReadAhead:
     wait_s: float
     random: Random
     on_event: OnEvent | None
+    tells_of_nothing: bool = False
+    """Whether a read that brought nothing is passed on, for who must know that nothing is left."""
 
     async def run(self, buffer: RecordBuffer) -> None:
         """Read until the partition's end, never further ahead than `buffer` has room."""
@@ -90,7 +92,7 @@ class ReadAhead:
             self._tell(PartitionGap(partition=self.partition, position=position))
         if fetched.lag_s is not None:
             self._tell(LagSeen(partition=self.partition, lag_s=fetched.lag_s))
-        if fetched.records or fetched.ended:
+        if fetched.records or fetched.ended or (self.tells_of_nothing and buffer.is_empty()):
             buffer.put(Chunk(fetched.records, lag_s=fetched.lag_s, ended=fetched.ended))
 
     def _tell(self, event: Event) -> None:

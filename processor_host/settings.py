@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final, get_type_hints
 
@@ -90,15 +91,44 @@ class HostSettings:
     Time between two listings of the stream's partitions, seconds. A new partition is found within this time; listings
     are often limited by the service, which is why it is not shorter.
     """
-    start: str = "earliest"
+    start: str | Mapping[str, str] = "earliest"
     """
-    Where a new group starts: earliest, latest, or an ISO 8601 time such as 2026-01-31T06:00:00Z. Only the first host
-    of a new group uses it; it is resolved once and stored, so that all hosts start at the same records.
+    Where a new group starts: earliest, latest, or an ISO 8601 time such as 2026-01-31T06:00:00Z; for single partitions
+    PARTITION=POSITION, the last record that counts as done. Only the first host of a new group uses it; it is resolved
+    once and stored, so that all hosts start at the same records. A position only counts where this host makes the lease
+    of its partition. Several are separated by commas, as in latest,p0=41; in code a mapping will do.
+    """
+    until: str | Mapping[str, str] | None = None
+    """
+    Where this host ends: latest-at-start, an ISO 8601 time, or PARTITION=POSITION for each partition (this record
+    included, nothing of any other partition); without it, never. Once every partition is there, or held by another
+    host, this one stops in order, exits with 0 and prints what it handled. In code a mapping will do.
     """
     adopt_stream: bool = False
     """
     Whether a group whose leases are of another stream, or of one that was since made anew under the same name, goes on
     with this one. The stored positions stay, so only a stream with the same records will do, as after a restore.
+    """
+    checkpoint: str = "automatic"
+    """
+    What counts as done: automatic (whatever `process` or `handle` returned from), manual (only what the processor
+    checkpoints itself by `batch.checkpoint` or `batch.transaction`) or every-record (each record is handed on alone and
+    stored before the next one begins; a crash repeats one record, and each costs a write).
+    """
+    concurrency: int = 1
+    """
+    Records of one partition handled side by side, at most; those of one key stay in their order. More than 1 needs a
+    processor of single records. 1, because most handlers are written for one record after the other.
+    """
+    threads_max: int = 32
+    """
+    Worker threads for processors whose methods are plain `def`, at most, for all partitions of this host together. What
+    finds none waits; async processors use none.
+    """
+    batch_wait_s: float = 0.0
+    """
+    How long a batch that is not full waits for more records, seconds. 0 hands on what there is; more makes fewer and
+    fuller batches, and every record up to that much later.
     """
     batch_records_max: int = 500
     """

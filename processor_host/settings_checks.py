@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from partitions.positions import parse_start
+from processor_host.ends import parse_until
+from processor_host.errors import SettingsError
+from processor_host.starts import parse_starts
 
-__all__ = ["id_problem", "problems_of", "timings_of"]
+__all__ = ["TEXT_OR_MAPPING", "id_problem", "problems_of", "timings_of"]
 
 BEAT_SHARE: Final = 1 / 3
 """Of the lease duration; the most that one beat interval may be, and its default."""
@@ -35,7 +37,15 @@ store can do is found out at the start.
 ROUNDING: Final = 1e-9
 """A third that a user computed may differ from ours in its last digits."""
 
+CHECKPOINTS: Final = ("automatic", "manual", "every-record")
+"""What may count as done."""
+
+MAY_BE_ZERO: Final = ("batch_wait_s",)
+
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+TEXT_OR_MAPPING: Final = (str | Mapping[str, str], str | Mapping[str, str] | None)
+"""The types of settings that name partitions."""
 
 # A setting, how many times another it may be at most, that other, and what would go wrong.
 _AT_MOST: Final = (
@@ -92,7 +102,7 @@ def _kind_problems(values: Mapping[str, Any], hints: Mapping[str, object]) -> It
     """A text in a number's place would fail much later, in some comparison."""
     for name, value in values.items():
         hint = hints[name]
-        if value is None and hint in (int | None, float | None, str | None):
+        if value is None and hint in (int | None, float | None, str | None, TEXT_OR_MAPPING[1]):
             continue
         if hint is bool:
             if not isinstance(value, bool):
@@ -103,6 +113,8 @@ def _kind_problems(values: Mapping[str, Any], hints: Mapping[str, object]) -> It
             yield name, f"{name}={value!r} is not a number"
         elif hint in (str, str | None) and not isinstance(value, str):
             yield name, f"{name}={value!r} is not a text"
+        elif hint in TEXT_OR_MAPPING and not isinstance(value, str | Mapping):
+            yield name, f"{name}={value!r} is neither a text nor a mapping of partitions to positions"
 
 
 def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,6 +133,14 @@ def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             problem = id_problem(name, value)
         elif name == "start":
             problem = _start_problem(value)
+        elif name == "until":
+            problem = _until_problem(value)
+        elif name == "checkpoint":
+            if value not in CHECKPOINTS:
+                problem = f"checkpoint={value!r} is no way to checkpoint; use {', '.join(CHECKPOINTS)}"
+        elif name in MAY_BE_ZERO:
+            if not 0 <= value < math.inf:
+                problem = f"{name}={_shown(value)} is not a finite number from 0 on; use 0 or more"
         elif name == "lease_duration_s":
             problem = _duration_problem(value, values.get("beat_interval_s"))
         elif not 0 < value < math.inf:
@@ -157,10 +177,18 @@ def _duration_problem(duration_s: float, beat_s: float | None) -> str | None:
     return f"lease_duration_s={_shown(duration_s)} leaves no time for beat_interval_s={shown}; {remedy}"
 
 
-def _start_problem(start: str) -> str | None:
+def _start_problem(start: str | Mapping[str, str]) -> str | None:
     try:
-        parse_start(start)
+        parse_starts(start)
     except ValueError as error:
+        return str(error)
+    return None
+
+
+def _until_problem(until: str | Mapping[str, str]) -> str | None:
+    try:
+        parse_until(until)
+    except SettingsError as error:
         return str(error)
     return None
 

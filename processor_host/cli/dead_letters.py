@@ -160,7 +160,7 @@ def load_handler(spec: str) -> Handle:
     Raises:
         UserError: there is no such name, its import fails, or it handles no single record.
     """
-    found = loading._load(spec, "handler", "delays:handle")
+    found = loading.load_named(spec, "handler", "delays:handle")
     if inspect.isclass(found):
         if issubclass(found, PartitionProcessor) or not callable(getattr(found, "handle", None)):
             why = (
@@ -169,11 +169,11 @@ def load_handler(spec: str) -> Handle:
                 else "has no method handle(record)"
             )
             raise UserError(f"{spec!r} {why}; name a class with `async def handle(self, record)`, or use --put-back")
-        if needed := loading._needed(found):
+        if needed := loading.needed(found):
             raise UserError(f"{spec!r} needs the arguments ({', '.join(needed)}); give them defaults")
         made: Any = found()
         found = made.handle
-    if not inspect.iscoroutinefunction(found) or not loading._takes_one(found):
+    if not inspect.iscoroutinefunction(found) or not loading.takes_one(found):
         raise UserError(f"{spec!r} is no handler of one record; name an `async def` that takes a record")
     handle: Handle = found
     return handle

@@ -26,6 +26,7 @@ from partitions.errors import (
     StoreUnavailable,
 )
 from processor_host.errors import UserError
+from processor_host.letters.base import LettersUnavailable
 
 __all__ = ["OneLineGroup", "exit_status_of", "one_line_errors", "text_of"]
 
@@ -97,6 +98,8 @@ def exit_status_of(error: BaseException) -> int:
         case PartitionsError() if _is_full(error.__cause__):
             return 1
         case SourceMisconfigured() | SourceUnavailable() | StoreMisconfigured() | StoreUnavailable():
+            return 3
+        case LettersUnavailable():
             return 3
     return 1
 

@@ -20,6 +20,9 @@ __all__ = ["given_settings", "settings_flags"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SEVERAL: Final = ("start", "until")
+"""Settings that may name several partitions, one flag each."""
+
 _NAME: Final = "setting_{}"
 """The argument of a flag, apart from those of the command's own options."""
 
@@ -41,6 +44,15 @@ def settings_flags(command: F) -> F:
             )(command)
             continue
         default = "" if field.default is None else f"; default {field.default}"
+        if field.name in SEVERAL:
+            command = click.option(
+                flag_name(field.name),
+                _NAME.format(field.name),
+                metavar="TEXT",
+                multiple=True,
+                help=f"{sentence}{default}; may be given several times.  [{environment_name(field.name)}]",
+            )(command)
+            continue
         command = click.option(
             flag_name(field.name),
             _NAME.format(field.name),
@@ -53,4 +65,8 @@ def settings_flags(command: F) -> F:
 def given_settings(arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return the text of each setting that was given as a flag."""
     given = {field.name: arguments[_NAME.format(field.name)] for field in fields(HostSettings)}
-    return {name: text for name, text in given.items() if text is not None}
+    return {
+        name: ",".join(text) if isinstance(text, tuple) else text
+        for name, text in given.items()
+        if text is not None and text != ()
+    }

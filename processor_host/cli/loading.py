@@ -19,9 +19,11 @@ from typing import Any
 import structlog
 
 from processor_host.errors import UserError
-from processor_host.processor import PartitionProcessor, factory_of
+from processor_host.kinds import factory_of
+from processor_host.middleware import check_middleware
+from processor_host.processor import PartitionProcessor, RecordProcessor
 
-__all__ = ["load_lifespan", "load_processor"]
+__all__ = ["load_lifespan", "load_middleware", "load_named", "load_processor", "needed", "takes_one"]
 
 
 def load_processor(spec: str) -> object:
@@ -34,18 +36,18 @@ def load_processor(spec: str) -> object:
     Raises:
         UserError: there is no such module or name, its import fails, or it is no processor.
     """
-    found = _load(spec, "processor", "delays:Delays")
+    found = load_named(spec, "processor", "delays:Delays")
     try:
         factory_of(found)
     except UserError as error:
         raise UserError(f"{spec!r}: {str(error).removeprefix('processor ')}") from None
-    needed = _needed(found)
+    missing = needed(found)
     if inspect.iscoroutinefunction(found):
-        if not _takes_one(found):
-            raise UserError(f"{spec!r} takes ({', '.join(needed)}); an async def as processor takes the batch alone")
-    elif needed:
+        if not takes_one(found):
+            raise UserError(f"{spec!r} takes ({', '.join(missing)}); an async def as processor takes the batch alone")
+    elif missing:
         raise UserError(
-            f"{spec!r} needs the arguments ({', '.join(needed)}), but is called without any; give them defaults, "
+            f"{spec!r} needs the arguments ({', '.join(missing)}), but is called without any; give them defaults, "
             "or name a function without arguments that makes it"
         )
     return found
@@ -58,10 +60,10 @@ def load_lifespan(spec: str) -> Any:
     Raises:
         UserError: there is no such module or name, its import fails, or it cannot be a lifespan.
     """
-    found = _load(spec, "lifespan", "delays:lifespan")
+    found = load_named(spec, "lifespan", "delays:lifespan")
     if inspect.isasyncgenfunction(found) or inspect.iscoroutinefunction(found):
         raise UserError(f"{spec!r} is not a context manager; put @contextlib.asynccontextmanager above it")
-    if not callable(found) or _needed(found):
+    if not callable(found) or needed(found):
         raise UserError(
             f"{spec!r} is not a function without arguments; "
             "name one that is decorated with @contextlib.asynccontextmanager"
@@ -69,7 +71,32 @@ def load_lifespan(spec: str) -> Any:
     return found
 
 
-def _load(spec: str, what: str, example: str) -> object:
+def load_middleware(spec: str) -> Any:
+    """
+    Return the middleware that `spec` names.
+
+    Raises:
+        UserError: there is no such module or name, its import fails, or it is no middleware.
+    """
+    found = load_named(spec, "middleware", "delays:timing")
+    try:
+        return check_middleware([found])[0]
+    except UserError as error:
+        raise UserError(f"{spec!r}: {error}") from None
+
+
+def load_named(spec: str, what: str, example: str) -> object:
+    """
+    Return what `module:name` names; the module is looked for in the current folder first.
+
+    Args:
+        spec: What a user gave.
+        what: What it is to be, for messages.
+        example: One that would do, for messages.
+
+    Raises:
+        UserError: there is no such module or name, or its import fails.
+    """
     module_name, colon, path = spec.partition(":")
     parts = [*module_name.split("."), *path.split(".")]
     if not colon or module_name.endswith(".py") or not all(part.isidentifier() for part in parts):
@@ -142,7 +169,10 @@ def _offered(module: ModuleType, wanted: str) -> str:
         name
         for name, value in vars(module).items()
         if getattr(value, "__module__", None) == module.__name__
-        and (inspect.iscoroutinefunction(value) or (inspect.isclass(value) and issubclass(value, PartitionProcessor)))
+        and (
+            inspect.iscoroutinefunction(value)
+            or (inspect.isclass(value) and issubclass(value, PartitionProcessor | RecordProcessor))
+        )
     ]
     close = difflib.get_close_matches(wanted, names, n=1)
     if close:
@@ -150,8 +180,8 @@ def _offered(module: ModuleType, wanted: str) -> str:
     return f"it has {', '.join(sorted(names))}" if names else "it has no processor at all"
 
 
-def _needed(found: Any) -> list[str]:
-    """The names of the arguments that have no default."""
+def needed(found: Any) -> list[str]:
+    """Return the names of the arguments that have no default."""
     try:
         parameters = inspect.signature(found).parameters.values()
     except ValueError:
@@ -164,7 +194,8 @@ def _needed(found: Any) -> list[str]:
     ]
 
 
-def _takes_one(found: Any) -> bool:
+def takes_one(found: Any) -> bool:
+    """Say whether it can be called with a single argument."""
     try:
         inspect.signature(found).bind(object())
     except TypeError:

@@ -90,6 +90,7 @@ def test_every_event_has_a_name_of_its_own() -> None:
 def example(kind: type[Event]) -> Event:
     """An event of this type, with some value in each field."""
     values: dict[str, Any] = {"str": "x", "int": 1, "float": 1.0, "bool": True, "EndReason": EndReason.REFUSED}
+    values["tuple[int, ...]"] = (1, 2)
     hints = {name: field.type for name, field in kind.__dataclass_fields__.items()}
     return kind(**{name: values.get(str(hint).removesuffix(" | None"), ("x", "y")) for name, hint in hints.items()})
 
@@ -191,7 +192,7 @@ def test_every_line_for_a_person_says_what_to_do() -> None:
     lines = [line_of(example(kind)) for kind in event_types()]
     errors = {line.name: line.values.get("hint") for line in lines if line.level == "error"}
 
-    assert set(errors) == {"host.stopped", "partition.gap"}
+    assert set(errors) == {"host.stopped", "partition.gap", "partition.stopped"}
     assert all(errors.values())
 
 

@@ -15,7 +15,8 @@ from partitions.events import EndReason
 from partitions.leases import Lease
 from partitions.sources.base import Record
 from processor_host.errors import SettingsError
-from processor_host.processor import Batch, CloseReason, FunctionProcessor, PartitionProcessor, factory_of
+from processor_host.kinds import FunctionProcessor, factory_of
+from processor_host.processor import Batch, CloseReason, PartitionProcessor
 from tests.stage import VALIDITY_S, VIRTUAL_TIME, Stage
 
 __all__: list[str] = []
@@ -171,6 +172,7 @@ async def test_function_is_a_processor() -> None:
     stage = Stage()
     sink: list[Batch] = []
     processor = factory_of(functools.partial(handle_into, sink))()
+    assert isinstance(processor, PartitionProcessor)
     async with stage.living() as session:
         batch = Saved(await stage.acquired(session)).batch
         await processor.process(batch)

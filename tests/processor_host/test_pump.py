@@ -20,7 +20,8 @@ from partitions.sources.base import Record
 from partitions.verbs import Child, Complete, Pause, Release, SaveCheckpoint
 from processor_host.buffer import ByteBudget
 from processor_host.events import BatchCut, BatchHandled, PumpStarted
-from processor_host.processor import Batch, CloseReason, ProcessorContext, factory_of
+from processor_host.kinds import factory_of
+from processor_host.processor import Batch, CloseReason, ProcessorContext
 from tests.builders import a_lease
 from tests.cuts import Cut, at_every_point
 from tests.processor_host.pumping import BOUNDS, Log, failures, pump_of, pumping, put

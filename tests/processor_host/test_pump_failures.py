@@ -21,7 +21,8 @@ from partitions.events import EndReason
 from partitions.sources.base import Record
 from partitions.verbs import Release, SaveCheckpoint
 from processor_host.events import ProcessorFailed, PumpStarted, ReadFailed
-from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, factory_of
+from processor_host.kinds import factory_of
+from processor_host.processor import Batch, CloseReason, ProcessorContext
 from tests.builders import a_lease
 from tests.processor_host.pumping import Log, failures, pumping, put
 from tests.stage import HANDOFF_S, LATENCY_S, VIRTUAL_TIME, Stage, about, verb_of
@@ -258,22 +259,6 @@ async def test_exit_that_user_code_asks_for_is_a_failure_of_its_partition() -> N
 
         assert (failures(stage), it.lease.is_held()) == ([("process", 1)], True)
         assert stage.events_of(ProcessorFailed)[0].error == "SystemExit: 3"
-
-
-async def test_method_that_is_not_async_is_a_failure_that_says_so() -> None:
-    """It has done its work by then, and `None` cannot be awaited."""
-    stage = Stage()
-    put(stage, 3)
-
-    class Forgotten(PartitionProcessor):
-        def process(self, batch: Batch) -> None:  # type: ignore[override]
-            """Forgot the async."""
-
-    async with pumping(stage, factory=Forgotten):
-        await passes(0.5)
-
-    assert stage.events_of(ProcessorFailed)[0].error == "TypeError: process is not async; write `async def process`"
-    assert stage.lease().position == "@earliest"
 
 
 async def test_lost_lease_of_another_partition_is_a_failure_of_this_one() -> None:

@@ -16,7 +16,8 @@ from partitions.sources.base import Record
 from partitions.transactions import Commit, ConditionFailed, TransactionInvalid
 from partitions.verbs import Release, SaveCheckpoint
 from processor_host.events import BatchCut, ProcessorFailed
-from processor_host.processor import Batch, FunctionProcessor
+from processor_host.kinds import FunctionProcessor
+from processor_host.processor import Batch
 from tests.builders import a_lease
 from tests.processor_host.pumping import Pumping, failures, pumping, put
 from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, Stage

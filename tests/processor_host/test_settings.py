@@ -27,6 +27,7 @@ NONE_IS = {
     "host_id": "host name and process id",
     "max_leases": "no bound",
     "metrics_port": "no server",
+    "until": "never",
 }
 
 
@@ -168,6 +169,26 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
         ({"max_leases": True}, "max_leases=True is not a whole number"),
         ({"batch_records_max": 1.5}, "batch_records_max=1.5 is not a whole number"),
         ({"host_id": 7}, "host_id=7 is not a text"),
+        (
+            {"checkpoint": "sometimes"},
+            "checkpoint='sometimes' is no way to checkpoint; use automatic, manual, every-record",
+        ),
+        ({"batch_wait_s": -0.5}, "batch_wait_s=-0.5 is not a finite number from 0 on; use 0 or more"),
+        (
+            {"until": "never"},
+            "until: 'never' is no end; use latest-at-start, a time such as 2026-01-31T06:00:00Z, or "
+            "PARTITION=POSITION for each partition",
+        ),
+        ({"until": 7}, "until=7 is neither a text nor a mapping of partitions to positions"),
+        ({"start": "p0="}, "start: p0= is no PARTITION=POSITION; name each partition once, as in p0=41"),
+        (
+            {"start": "p0=1,p0=2"},
+            "start: p0=2 starts at two positions; name each partition once, as in p0=41",
+        ),
+        (
+            {"start": "latest,earliest,p0=1"},
+            "start='latest,earliest,p0=1' has 2 starts for the whole stream; give one, and the partitions",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_value_and_remedy(values: dict[str, Any], expected: str) -> None:
@@ -179,7 +200,7 @@ NUMBERS = [field.name for field in fields(HostSettings) if not isinstance(field.
 NUMBERS.remove("host_id")
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name != "metrics_port"])
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("metrics_port", "batch_wait_s")])
 @pytest.mark.parametrize("value", [0, -1])
 def test_settings_refuse_every_number_that_is_not_above_zero(name: str, value: int) -> None:
     """A pause, a bound or a share of nothing stops a host without a word."""
@@ -261,7 +282,7 @@ def test_read_settings_takes_the_flag_over_the_environment_over_the_default() ->
 def test_read_settings_reads_every_field_after_its_type() -> None:
     """A field without a reader would be a flag that does nothing."""
     texts = {field.name: str(field.default) if field.default is not None else "1" for field in fields(HostSettings)}
-    texts |= {"lease_duration_s": "9", "handoff_s": "9", "host_id": "a", "start": "latest"}
+    texts |= {"lease_duration_s": "9", "handoff_s": "9", "host_id": "a", "start": "latest", "until": "latest-at-start"}
     environ = {environment_name(name): text for name, text in texts.items()}
 
     from_flags, from_environment = read_settings(texts, {}), read_settings({}, environ)
@@ -274,6 +295,7 @@ def test_read_settings_reads_every_field_after_its_type() -> None:
         call_timeout_s=1.0,
         handoff_s=9.0,
         start="latest",
+        until="latest-at-start",
         host_id="a",
         max_leases=1,
         metrics_port=1,
@@ -319,12 +341,12 @@ def test_unknown_variables_come_with_the_nearest_setting() -> None:
     environ = {
         "PROCESSOR_HOST_LEASE_DURATION": "3",
         "PROCESSOR_HOST_LEASE_DURATION_S": "3",
-        "PROCESSOR_HOST_COLOUR": "red",
+        "PROCESSOR_HOST_XYZZY": "red",
         "PROCESSOR": "x",
     }
 
     assert unknown_variables(environ) == {
-        "PROCESSOR_HOST_COLOUR": None,
+        "PROCESSOR_HOST_XYZZY": None,
         "PROCESSOR_HOST_LEASE_DURATION": "PROCESSOR_HOST_LEASE_DURATION_S",
     }
 

@@ -1,0 +1,198 @@
+"""
+Side by side: `concurrency=N` single records of one partition are at work together, those of one key in their order.
+
+Knows no source. Which may begin, and how far everything is done, is `processor_host.ordering`'s to say; here are the
+tasks. The checkpoint is the last record before the first that is not done, so it is never ahead of an unfinished one: a
+record that fails holds it back, and its own key, while the others go on up to the window.
+
+A drain begins nothing more and lets what is at work end; a failure that stops the partition does the same first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from partitions.clocks import wait_until
+from partitions.errors import LeaseLost
+from partitions.sources.base import Record
+from partitions.transactions import TransactionInvalid
+from processor_host.failures import Again, Bury, PassOver, StopPartition
+from processor_host.filling import Filling
+from processor_host.giving_up import GivingUp
+from processor_host.handing import Handing
+from processor_host.kinds import Kind
+from processor_host.ordering import SideBySide
+from processor_host.pump_parts import EVERY_RECORD
+from processor_host.term import Outcome, Term
+from processor_host.user_code import UserFailed
+
+__all__ = ["Beside"]
+
+
+class Beside:
+    """Hands on what one run of a processor of single records is given."""
+
+    def __init__(self, term: Term, kind: Kind, handing: Handing, filling: Filling) -> None:
+        bounds = term.parts.bounds
+        self._term = term
+        self._handing = handing
+        self._filling = filling
+        self._giving_up = GivingUp(term, kind)
+        self._order = SideBySide(at_once=bounds.concurrency, window_max=bounds.window_max)
+        self._is_each_stored = bounds.checkpoint == EVERY_RECORD
+        self._base = term.checkpointer.marked
+        self._before = term.checkpointer.position
+        """The position before the first record that is not done."""
+        self._attempts: dict[int, int] = {}
+        self._lag_s: dict[int, float | None] = {}
+        self._chunk_ends: deque[int] = deque()
+        """Up to which number of records each chunk goes that was taken in and is not all done."""
+        self._stop: StopPartition | None = None
+        self._at_end: Outcome | None = None
+        """How the run ends once everything that was taken in is done."""
+        self._is_draining = False
+        self._changed = anyio.Event()
+
+    async def run(self) -> Outcome:
+        """Hand on until something ends that."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._take_in, name=f"take in {self._term.lease.key}")
+            outcome = await self._begin_all(tasks)
+            tasks.cancel_scope.cancel()
+        if self._stop is None or outcome is not Outcome.STOPPED:
+            return outcome
+        await self._save()
+        return Outcome.STOPPED if await self._giving_up.stop(self._stop) else Outcome.LOST
+
+    async def _begin_all(self, tasks: TaskGroup) -> Outcome:
+        """Begin whatever may begin, until everything that was taken in is done or nothing may begin any more."""
+        order = self._order
+        while True:
+            self._changed = anyio.Event()
+            # Seen here too: whoever takes in may be waiting for room, and never hears of it.
+            self._is_draining = self._is_draining or self._term.lease.asked.is_set()
+            if self._is_draining or self._stop is not None:
+                if order.at_work == 0:
+                    return Outcome.STOPPED if self._stop is not None else Outcome.DRAINED
+            elif self._at_end is not None and order.unfinished == 0:
+                return self._at_end
+            else:
+                if self._is_each_stored and self._term.checkpointer.unsaved is not None:
+                    # Nothing begins behind what is done and not stored.
+                    await self._save()
+                await self._filling.paused()
+                while not self._term.lease.asked.is_set() and (begun := order.begin()) is not None:
+                    number, record = begun
+                    self._term.lease.ensure_held()
+                    tasks.start_soon(self._handle, number, record, name=f"record {number} {self._term.lease.key}")
+            await self._changed.wait()
+
+    async def _take_in(self) -> None:
+        """Take in what was read, as far as the window has room."""
+        count = 0
+        while True:
+            chunk = await self._filling.next()
+            if chunk is None or self._term.lease.asked.is_set():
+                self._is_draining = True
+                self._change()
+                return
+            for record in chunk.records:
+                while self._order.room < 1:
+                    await self._changed.wait()
+                self._lag_s[self._order.add(record)] = chunk.lag_s
+                count += 1
+                self._change()
+            self._chunk_ends.append(count)
+            self._free_chunks()
+            if chunk.ended or chunk.is_over:
+                self._at_end = Outcome.UNTIL_REACHED if chunk.is_over else Outcome.PARTITION_ENDED
+                self._change()
+                return
+
+    async def _handle(self, number: int, record: Record) -> None:
+        term = self._term
+
+        async def save(_: int) -> None:
+            # A record that is not the first holds nothing back: it is stored with what is before it, once that is done.
+            if self._order.done == number:
+                term.checkpointer.mark(self._base + number + 1, record.position)
+            await term.checkpointer.save()
+
+        async def commit(_: int, operations: Sequence[Any]) -> None:
+            if self._order.done != number:
+                raise TransactionInvalid(
+                    f"the record at {record.position!r} is not the first that is unfinished, so its transaction would "
+                    "move the checkpoint past others; use concurrency=1 with transactions"
+                )
+            await term.checkpointer.commit(self._base + number + 1, record.position, operations)
+
+        try:
+            failed = await self._handing.hand_on(
+                (record,), byte_count=len(record.data), lag_s=self._lag_s[number], save=save, commit=commit
+            )
+            if failed is None:
+                self._done(number)
+            else:
+                await self._failed(failed, number, record)
+        except LeaseLost:
+            # Whoever watches the lease ends everything else.
+            return
+        finally:
+            self._change()
+
+    async def _failed(self, failed: UserFailed, number: int, record: Record) -> None:
+        term = self._term
+        if not term.lease.is_held():
+            return
+        attempts = self._attempts[number] = self._attempts.get(number, 0) + 1
+        decision = await self._giving_up.decide(failed, attempts=attempts, records=(record,))
+        term.tell_failure(decision.failure.stage, failed.error, attempt=attempts, pause_s=decision.pause_s)
+        match decision.step:
+            case Bury() | PassOver() as step:
+                if await self._giving_up.give_up(step, decision.failure, after=self._position_before(number)):
+                    self._done(number)
+                    await self._save()
+                else:
+                    self._order.fail(number)
+            case StopPartition() as step:
+                self._order.fail(number)
+                self._stop = self._stop or step
+            case Again():
+                self._order.fail(number)
+                self._change()
+                clock = term.parts.clock
+                await wait_until(clock, clock.now_s() + decision.pause_s, term.lease.asked)
+                self._order.again(number)
+            case _:
+                raise AssertionError(f"a single record cannot be split: {decision.step!r}")
+
+    def _done(self, number: int) -> None:
+        order = self._order
+        order.end(number)
+        self._attempts.pop(number, None)
+        self._lag_s.pop(number, None)
+        self._term.failures.clear()
+        if order.position is not None:
+            self._term.checkpointer.mark(self._base + order.done, order.position)
+        self._free_chunks()
+
+    def _free_chunks(self) -> None:
+        """Let go of the chunks whose records are all done: only then is their memory free."""
+        while self._chunk_ends and self._chunk_ends[0] <= self._order.done:
+            self._chunk_ends.popleft()
+            self._filling.done()
+
+    def _position_before(self, number: int) -> str:
+        """The position before a record that is not done."""
+        return self._order.before(number) or self._before
+
+    async def _save(self) -> None:
+        await self._term.checkpointer.save()
+
+    def _change(self) -> None:
+        self._changed.set()

@@ -1,0 +1,135 @@
+"""
+The start of a host: everything is opened and checked, in the order in which a fault is cheapest to find.
+
+Knows no session and no lease: nothing here takes one. What was opened is closed by the caller's exit stack, in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from partitions.clocks import Clock
+from partitions.events import OnEvent
+from partitions.sources.base import Source
+from partitions.stores.base import Store
+from processor_host.discovery import Discovery
+from processor_host.ends import UntilLatest, parse_until
+from processor_host.errors import SettingsError
+from processor_host.events import HttpStarted
+from processor_host.failures import DeadLetter
+from processor_host.groups import set_up_group
+from processor_host.handling import Handling
+from processor_host.http import Health, MetricsServer
+from processor_host.replay import Replay
+from processor_host.settings import HostSettings
+from processor_host.starts import parse_starts
+
+__all__ = ["Lifespan", "Opened", "Opening"]
+
+Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
+"""Entered once per host; what it yields is `context.resources`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What a start has brought."""
+
+    discovery: Discovery
+    replay: Replay | None
+    resources: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a start needs."""
+
+    group: str
+    store: Store
+    source: Source
+    settings: HostSettings
+    handling: Handling
+    lifespan: Lifespan | None
+    clock: Clock
+    random: Random
+    registry: CollectorRegistry
+    health: Callable[[], Health]
+    on_event: OnEvent
+    on_change: Callable[[], None]
+    """Called when a partition is where `until` ends it."""
+
+    async def open(self, stack: AsyncExitStack) -> Opened:
+        """
+        Take the port, open store, source and sink, set the group up, and enter the lifespan.
+
+        Raises:
+            UserError, StoreMisconfigured, SourceMisconfigured, SourceMismatch: something does not fit.
+            StoreUnavailable, SourceUnavailable: not there.
+        """
+        settings = self.settings
+        if settings.metrics_port is not None:
+            http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
+            await http.start()
+            self.on_event(HttpStarted(host=settings.metrics_host, port=http.port))
+            stack.push_async_callback(http.stop)
+        stack.push_async_callback(self.store.close)
+        await self.store.open()
+        stack.push_async_callback(self.source.close)
+        await self.source.open()
+        stack.push_async_callback(self.handling.sinks.close)
+        if isinstance(self.handling.policy, DeadLetter):
+            await self.handling.sinks.opened(self.handling.policy.sink)
+        positions = parse_starts(settings.start).positions
+        await self._check_names(positions)
+        point = await set_up_group(
+            self.store,
+            self.source,
+            self.group,
+            settings=settings,
+            clock=self.clock,
+            random=self.random,
+            on_event=self.on_event,
+        )
+        discovery = Discovery(
+            store=self.store,
+            source=self.source,
+            group=self.group,
+            point=point,
+            clock=self.clock,
+            random=self.random,
+            interval_s=settings.discovery_interval_s,
+            call_timeout_s=settings.timings().call_timeout_s,
+            on_event=self.on_event,
+            positions=positions,
+        )
+        replay = await self._replay()
+        resources = None if self.lifespan is None else await stack.enter_async_context(self.lifespan())
+        return Opened(discovery=discovery, replay=replay, resources=resources)
+
+    async def _check_names(self, positions: Mapping[str, str]) -> None:
+        """Refuse a position for a partition that is not there: a slip would start it at its beginning unseen."""
+        if not positions:
+            return
+        listed = {info.partition for info in await self.source.list_partitions()}
+        if unknown := sorted(positions.keys() - listed):
+            raise SettingsError(
+                f"start: {self.source.url} has no partition {unknown[0]!r}; it has {', '.join(sorted(listed)[:10])}"
+            )
+
+    async def _replay(self) -> Replay | None:
+        if self.settings.until is None:
+            return None
+        until = parse_until(self.settings.until)
+        return Replay(
+            until,
+            source=self.source,
+            latest=await self.source.resolve_start("latest") if isinstance(until, UntilLatest) else None,
+            random=self.random,
+            on_event=self.on_event,
+            on_change=self.on_change,
+        )
