@@ -20,10 +20,11 @@ from partitions.stores.dynamodb import DynamoDBStore
 from tests.processes.harness import GROUP, JOURNAL, Group, Host
 from tests.processes.histories import Entry
 from tests.processes.lease_file import Held, LeaseFile
+from tests.processes.scaling import FACTOR
 from tests.proxy import Proxy
 from tests.servers import DUMMY_CREDENTIALS
 
-__all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "sdk_session"]
+__all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "repeated", "sdk_session"]
 
 REGION = "eu-west-1"
 LOOK_S = 0.05
@@ -43,6 +44,13 @@ def sdk_session() -> Any:
         aws_secret_access_key=DUMMY_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         region_name=REGION,
     )
+
+
+def repeated(whole: float, part: float) -> float:
+    """Return how much of something that only repeats is done: all of it, or in CI a part, a fifth or more."""
+    if part < whole / 5:
+        raise ValueError(f"{part} of {whole} repeats are less than a fifth; do more")
+    return whole if FACTOR == 1.0 else part
 
 
 def losses(host: Host) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.processes.dynamodb.lives import ShortLives, short_lives
-from tests.processes.dynamodb.tables import TableGroup, losses
-from tests.processes.scaling import FACTOR, figure, scaled, tell_factor
+from tests.processes.dynamodb.tables import TableGroup, losses, repeated
+from tests.processes.scaling import figure, scaled, tell_factor
 from tests.proxy import Effect, Fault
 
 __all__: list[str] = []
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 D_S = scaled(6.0)
 LIFE_S = scaled(60.0)
-LIVES = 10 if FACTOR == 1.0 else 3
+LIVES = repeated(10, 3)
 """Ten minutes in full; a fifth of that would leave no room for one refresh that fails."""
 RUN_S = LIVES * LIFE_S
 REFRESH = "AssumeRoleWithWebIdentity"

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from partitions.positions import EARLIEST
-from tests.processes.dynamodb.tables import TableGroup, losses, open_terms
+from tests.processes.dynamodb.tables import TableGroup, losses, open_terms, repeated
 from tests.processes.histories import order_of, overlaps, stale_starts
 from tests.processes.lease_file import now_s
 from tests.processes.scaling import figure, scaled, tell_factor
@@ -26,7 +26,7 @@ CHECKPOINTS = ("--checkpoint-interval-s", repr(scaled(1.0)), "--batch-records-ma
 def test_c11_throttled_calls_move_no_lease(table_group: TableGroup) -> None:
     """Each move of a lease repeats records and writes more, which is throttled more."""
     group = table_group
-    run_s = scaled(300.0)
+    run_s = scaled(repeated(300.0, 90.0))
     group.create(30)
     group.put(450)
     # A record for each checkpoint: what is tested is the table.

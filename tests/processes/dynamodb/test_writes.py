@@ -7,11 +7,11 @@ import time
 import pytest
 
 from tests.processes import journal
-from tests.processes.dynamodb.tables import TableGroup, losses, open_terms
+from tests.processes.dynamodb.tables import TableGroup, losses, open_terms, repeated
 from tests.processes.harness import Host
 from tests.processes.histories import overlaps, stale_starts
 from tests.processes.lease_file import now_s
-from tests.processes.scaling import FACTOR, figure, scaled, tell_factor
+from tests.processes.scaling import figure, scaled, tell_factor
 from tests.proxy import Call, Effect, Fault
 
 __all__: list[str] = []
@@ -70,21 +70,22 @@ def test_c08_beats_that_were_applied_and_not_answered_lose_no_lease(table_group:
     """Every tenth beat is in the table, and its sender hears of a fault: it must know its own write again."""
     group = table_group
     group.create(4)
-    group.put(int(180.0 / 0.2))
+    run_s = scaled(repeated(180.0, 90.0))
+    group.put(1200)
     host = group.start("a", *CHECKPOINTS, lease_duration_s=D_S, record_s=scaled(0.2), log_level="debug")
     group.wait_balanced([host])
     group.wait_until("every processor is at work", lambda: len({e.partition for e in group.journals.ended()}) == 4, 10)
     tokens = {name: held.token for name, held in group.leases.held().items()}
     lost = Fault(effect=Effect.FAIL_AFTER, when=is_beat, every=10)
     with group.proxy.rules.applied(lost):
-        time.sleep(scaled(180.0))
+        time.sleep(run_s)
         hits = group.proxy.rules.hits(lost)
     after = group.leases.held()
 
     beats = len(host.named("beat.answered"))
     tell_factor()
     figure(f"{hits} beats of {beats} applied without an answer")
-    assert hits >= 8
+    assert hits >= repeated(8, 4)
     assert len(host.named("beat.failed")) == hits
     assert {name: held.token for name, held in after.items()} == tokens
     assert {held.host for held in after.values()} == {"a"}
@@ -95,7 +96,7 @@ def test_c08_beats_that_were_applied_and_not_answered_lose_no_lease(table_group:
 def test_c10_partition_whose_item_takes_no_writes_has_one_processor_again_once_it_does(table_group: TableGroup) -> None:
     """A release or an acquire that fails leaves memory, table and processor to agree again, whatever was applied."""
     group = table_group
-    repeats_of_all = 50 if FACTOR == 1.0 else 10
+    repeats_of_all = int(repeated(50, 10))
     flags = (*CHECKPOINTS, "--balance-interval-s", repr(scaled(0.2)), "--batch-records-max", "2")
     group.create(6)
     group.put(int(repeats_of_all * 30.0 / 0.2))
