@@ -90,11 +90,14 @@ test: lint ## Run all checks and tests but the long ones with real processes; un
 
 test-processes: $(STAMP) ## Run the other tests with real processes; under 8 minutes.
 	@echo "== tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench'
+	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench' \
+		--ignore tests/processes/dynamodb
 
 test-servers: servers ## Run the tests on servers that make test does without: ministack, dynalite, Kinesis.
 	@echo "== tests on other servers"
-	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench'
+	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench' --ignore tests/processes/dynamodb
+	@echo "== field cases on DynamoDB"
+	@$(RUN) -m pytest -q -n 2 -m 'not whole_year and not bench' tests/processes/dynamodb
 
 policy: $(STAMP) ## Compare the IAM policy with the calls that make test and make test-servers made since make clean.
 	@echo "== IAM policy"
