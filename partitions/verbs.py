@@ -145,7 +145,7 @@ class SaveCheckpoint(LeaseVerb):
     advances: bool = True
     """False where the position is the stored one: then nothing is known to be done, and the counts stay."""
     keeps_prepared: bool = False
-    """Whether what is prepared is still pending: its checkpoint lies behind this one."""
+    """Whether what is prepared is still pending: its own position comes after this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
