@@ -204,7 +204,12 @@ class Lease(Term):
         )
 
     async def release(
-        self, position: str | None = None, *, attempts: int | None = None, keeps_prepared: bool = False
+        self,
+        position: str | None = None,
+        *,
+        attempts: int | None = None,
+        keeps_prepared: bool = False,
+        is_reset: bool = False,
     ) -> bool:
         """
         End the term here, then free the lease in the store, with `position` as its last checkpoint if given.
@@ -217,6 +222,8 @@ class Lease(Term):
             attempts: Calls in a row with the next record that failed, which the next owner goes on counting. None
                 leaves the stored count, which a checkpoint ends.
             keeps_prepared: As for `checkpoint`.
+            is_reset: A person says where to go on. What stands beside the checkpoint ends also where that is the stored
+                position.
 
         Returns:
             True if the store is known to have the lease as free; False if the term had ended before, or is unsure.
@@ -224,7 +231,7 @@ class Lease(Term):
         if not self.is_held():
             self.end(self.reason_of_time())
             return False
-        free = self._saves.release(position, attempts=attempts, keeps_prepared=keeps_prepared)
+        free = self._saves.release(position, attempts=attempts, keeps_prepared=keeps_prepared, is_reset=is_reset)
         return await self._give_up(free, EndReason.RELEASED, free.position)
 
     async def complete(self, children: Sequence[Child]) -> bool:

@@ -66,13 +66,13 @@ class Saves:
         """As it is stored, or was before everything that is in doubt."""
         self._doubt = _Doubt.NONE
 
-    def release(self, position: str | None, *, attempts: int | None, keeps_prepared: bool) -> Release:
+    def release(self, position: str | None, *, attempts: int | None, keeps_prepared: bool, is_reset: bool) -> Release:
         """Return the release of this term, with what it may carry."""
         free = Release(partition=self._term.partition, owner=self._sending.owner, token=self._term.token)
         if self._doubt is _Doubt.TRANSACTION:
             # The stored position may be further than this one, and the count may be another record's.
             return free
-        if position is None or position == self._position:
+        if position is None or (position == self._position and not is_reset):
             # Carrying the position that is stored would look like progress: suspects would end with nothing done.
             return replace(free, attempts=attempts)
         return replace(free, position=position, seq=self._seq + 1, attempts=attempts, keeps_prepared=keeps_prepared)
@@ -109,7 +109,6 @@ class Saves:
     async def prepare(self, prepared: Prepared) -> None:
         """See `Lease.prepare`."""
         async with self._one_write:
-            await self._settle_transaction()
             self._seq += 1
             prepare = Prepare(
                 partition=self._term.partition,

@@ -75,7 +75,7 @@ async def reset(operator: Operator, source: Source, partitions: Sequence[str], t
     positions = await positions_of(source, partitions, to)
 
     async def work(lease: Lease) -> bool:
-        return await lease.release(positions[lease.partition])
+        return await lease.release(positions[lease.partition], is_reset=True)
 
     done = await under_session(
         operator,

@@ -257,22 +257,19 @@ async def test_write_is_tried_until_the_term_ends_and_not_longer(write: Write) -
     assert len(stage.sent(Attempt, Prepare, Pause)) > 3
 
 
-@EVERY_WRITE
-async def test_write_comes_after_a_transaction_in_doubt_is_settled(write: Write) -> None:
-    """It carries a number above the transaction's, and a position that may lie before it."""
+@pytest.mark.parametrize("position", [None, "30"])
+async def test_attempt_comes_after_a_transaction_in_doubt_is_settled(position: str | None) -> None:
+    """Which record is the next one depends on whether it was applied."""
     stage = Stage()
     stage.disturb(lambda call: isinstance(call.verb, Commit), lose_answer=True, times=1)
     async with stage.living() as session:
         lease = await stage.acquired(session)
         with anyio.move_on_after(0.015):
             await lease.commit("20", ())
-        await lease.settled()
-        await write(lease)
+        count = await lease.attempt(position)
 
-        assert (lease.is_held(), [commit.previous for commit in stage.sent(Commit)]) == (
-            True,
-            ["@earliest", "@earliest", "20"],
-        )
+        assert [commit.previous for commit in stage.sent(Commit)] == ["@earliest", "@earliest", "20"]
+        assert (count, stage.lease().position, stage.lease().attempts) == (1, position or "20", 1)
 
 
 # --- What is no progress --------------------------------------------------------------------------------------------
@@ -355,6 +352,16 @@ async def test_release_with_progress_ends_suspects_and_carries_its_own_count() -
         assert await lease.release("10", attempts=3)
 
         assert stage.lease() == replace(FREE, token=2, position="10", seq=4, attempts=3)
+
+
+async def test_release_of_a_reset_ends_what_stands_beside_the_checkpoint_also_of_the_stored_position() -> None:
+    """A person who says where to go on says that nothing of before counts."""
+    stage = Stage()
+    async with stage.living() as session:
+        lease = await after_a_death(stage, session)
+        assert await lease.release("@earliest", is_reset=True)
+
+        assert stage.lease() == replace(FREE, token=2, seq=4)
 
 
 async def test_release_carries_no_count_while_a_transaction_is_in_doubt() -> None:
