@@ -10,12 +10,12 @@ import pytest
 
 from partitions.errors import StoreUnavailable
 from partitions.positions import EARLIEST, END
-from partitions.verbs import Acquire, Ask, Create, Pause, Register, Release, SetUp
+from partitions.verbs import Acquire, Ask, Attempt, Create, Pause, Register, Release, SetUp
 from processor_host.errors import UserError
 from processor_host.operating.draining import Drained, Forgotten, drain, forget_host
 from processor_host.operating.pausing import Paused, Resumed, pause, resume
 from processor_host.operating.resetting import Released, Reset, release, reset
-from tests.builders import a_group
+from tests.builders import a_group, an_acquire
 from tests.cases.lone import begun
 from tests.cases.virtual import virtual
 from tests.simulation.operators import OperatorAt
@@ -273,6 +273,23 @@ async def test_reset_takes_words_and_times(to: str, position: str) -> None:
     done = await operator.do(reset, operator.source, ["p0", "p1"], to)
 
     assert [(each.done, each.position) for each in done] == [(True, position)] * 2
+
+
+@virtual
+async def test_reset_to_the_stored_position_lets_its_records_begin_anew() -> None:
+    """Who mended the record, or its handler, resets to where the lease stands: what was counted says nothing more."""
+    world = await at_work(World(partitions=2), "a")
+    world.stop("a")
+    await world.until_ended("a", within_s=D)
+    seen = world.leases()["p0"]
+    world.store.apply_now(GROUP, an_acquire(seen, "z:1"))
+    world.store.apply_now(GROUP, Attempt(partition="p0", owner="z:1", token=seen.token + 1, seq=1))
+    operator = OperatorAt(world)
+
+    [done] = await operator.do(reset, operator.source, ["p0"], seen.position)
+    lease = world.leases()["p0"]
+
+    assert (done.done, lease.position, lease.attempts, lease.suspects) == (True, seen.position, 0, 0)
 
 
 @virtual
