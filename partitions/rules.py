@@ -32,8 +32,10 @@ from partitions.verbs import (
     Drain,
     Fence,
     Leave,
+    NoteRestore,
     Pause,
     Prepare,
+    Raise,
     Refused,
     Register,
     Release,
@@ -184,6 +186,12 @@ def _resume(lease: LeaseItem | None, verb: Resume) -> Result[LeaseItem]:
     return Applied(item=replace(lease, paused=False, attempts=0, suspects=0, extra=MappingProxyType(extra)))
 
 
+def _raise(lease: LeaseItem | None, verb: Raise) -> Result[LeaseItem]:
+    if lease is None or lease.token != verb.seen_token or lease.token >= verb.token:
+        return Refused(current=lease)
+    return Applied(item=replace(lease, token=verb.token))
+
+
 def _delete(lease: LeaseItem | None, verb: Delete) -> Result[LeaseItem]:
     if lease is None or not lease.finished or lease.token != verb.seen_token:
         return Refused(current=lease)
@@ -261,6 +269,12 @@ def _adopt(group: GroupItem | None, verb: Adopt) -> Result[GroupItem]:
     return Applied(item=replace(group, source=verb.source))
 
 
+def _note_restore(group: GroupItem | None, verb: NoteRestore) -> Result[GroupItem]:
+    if group is None or group.restore_count != verb.seen_count:
+        return Refused(current=group)
+    return Applied(item=replace(group, restore_count=group.restore_count + 1))
+
+
 _RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
     Create: _create,
     Acquire: _acquire,
@@ -271,6 +285,7 @@ _RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
     Complete: _complete,
     Pause: _pause,
     Resume: _resume,
+    Raise: _raise,
     Delete: _delete,
     Register: _register,
     Beat: _beat,
@@ -280,4 +295,5 @@ _RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
     Ask: _ask,
     SetUp: _set_up,
     Adopt: _adopt,
+    NoteRestore: _note_restore,
 }

@@ -30,8 +30,10 @@ __all__ = [
     "GroupVerb",
     "Leave",
     "LeaseVerb",
+    "NoteRestore",
     "Pause",
     "Prepare",
+    "Raise",
     "Refused",
     "Register",
     "Release",
@@ -228,6 +230,19 @@ class Resume(LeaseVerb):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Raise(LeaseVerb):
+    """
+    Raise a fencing token, and leave the rest: after the store itself went back in time, or for an imported lease.
+
+    Only while all hosts are stopped: the term of an owner under the old token is over by it.
+    """
+
+    seen_token: int
+    token: int
+    """The new one; above the old."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(LeaseVerb):
     """Remove the lease of a finished partition that the source has stopped listing for good."""
 
@@ -308,3 +323,10 @@ class Adopt(GroupVerb):
 
     seen_source: str
     source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRestore(GroupVerb):
+    """Count a restore of the store from a backup, on condition of the count that was seen."""
+
+    seen_count: int

@@ -37,8 +37,10 @@ from partitions.verbs import (
     Fence,
     LeaseVerb,
     Leave,
+    NoteRestore,
     Pause,
     Prepare,
+    Raise,
     Register,
     Release,
     Resume,
@@ -214,6 +216,14 @@ def _resume(group: str, verb: Resume) -> Write:
     return draft.done(Operation.UPDATE)
 
 
+def _raise(group: str, verb: Raise) -> Write:
+    draft = Draft(lease_key(group, verb.partition))
+    draft.equals("token", to_number(verb.seen_token))
+    draft.needs(f"{draft.name('token')} < {draft.value('token', to_number(verb.token))}")
+    draft.sets("token", to_number(verb.token))
+    return draft.done(Operation.UPDATE)
+
+
 def _delete(group: str, verb: Delete) -> Write:
     draft = Draft(lease_key(group, verb.partition))
     draft.equals("finished", to_flag(True))
@@ -300,6 +310,13 @@ def _adopt(group: str, verb: Adopt) -> Write:
     return draft.done(Operation.UPDATE)
 
 
+def _note_restore(group: str, verb: NoteRestore) -> Write:
+    draft = Draft(group_key(group))
+    draft.equals("restore_count", to_number(verb.seen_count))
+    draft.raises("restore_count")
+    return draft.done(Operation.UPDATE)
+
+
 def _put_if_absent(codec: Codec[Any], group: str, item: Any) -> Write:
     draft = Draft(codec.key_of(group, item))
     draft.is_absent()
@@ -316,6 +333,7 @@ _ENCODERS: Final[dict[type, Callable[[str, Any], tuple[Write, ...] | Write]]] = 
     Complete: _complete,
     Pause: _pause,
     Resume: _resume,
+    Raise: _raise,
     Delete: _delete,
     Register: _register,
     Beat: _beat,
@@ -325,4 +343,5 @@ _ENCODERS: Final[dict[type, Callable[[str, Any], tuple[Write, ...] | Write]]] = 
     Ask: _ask,
     SetUp: _set_up,
     Adopt: _adopt,
+    NoteRestore: _note_restore,
 }

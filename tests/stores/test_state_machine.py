@@ -36,8 +36,10 @@ from partitions.verbs import (
     Fence,
     LeaseVerb,
     Leave,
+    NoteRestore,
     Pause,
     Prepare,
+    Raise,
     Refused,
     Register,
     Release,
@@ -113,6 +115,7 @@ EVERY_LEASE_VERB: list[type[LeaseVerb]] = [
     Complete,
     Pause,
     Resume,
+    Raise,
     Delete,
 ]
 
@@ -193,6 +196,9 @@ def lease_verb(draw: Draw, lease: LeaseItem | None, partition: str) -> Verb[Any]
         return Pause(partition=partition, seen_token=token, reason=draw(st.sampled_from([None, "poison"])))
     if kind is Resume:
         return Resume(partition=partition, seen_token=token)
+    if kind is Raise:
+        higher = lease.token + draw(st.sampled_from([1, 10**9, 0, -1]))
+        return Raise(partition=partition, seen_token=token, token=higher)
     return Delete(partition=partition, seen_token=token)
 
 
@@ -226,8 +232,11 @@ def session_verb(draw: Draw, session: SessionItem | None, session_id: str) -> Ve
 def group_verb(draw: Draw) -> Verb[Any]:
     """A write on the group's own item."""
     source = draw(st.sampled_from(["one", "other"]))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from([SetUp, Adopt, NoteRestore]))
+    if kind is SetUp:
         return SetUp(item=a_group(source=source, extra=draw(EXTRA)))
+    if kind is NoteRestore:
+        return NoteRestore(seen_count=draw(st.sampled_from([0, 0, 1, 2])))
     return Adopt(seen_source=source, source=draw(st.sampled_from(["one", "other"])))
 
 

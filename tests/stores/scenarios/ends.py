@@ -1,4 +1,4 @@
-"""Scenarios of the verbs at the end of a partition and of the operator: complete, delete, pause, resume."""
+"""Scenarios of the verbs at the end of a partition and of the operator: complete, delete, pause, raise, resume."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from partitions.positions import END
 from partitions.stores.base import Store
-from partitions.verbs import Child, Complete, Create, Delete, Pause, Resume
+from partitions.verbs import Child, Complete, Create, Delete, Pause, Raise, Resume
 from tests.builders import a_lease, an_acquire
 from tests.stores.scenarios.saying import applied, created, finished, is_applied, is_refused, owned, scenario
 
@@ -153,6 +153,39 @@ async def resume_is_refused_when_the_token_differs(store: Store, group: str) -> 
 
     await is_refused(store, group, Resume(partition="p", seen_token=0), paused)
     await is_refused(store, group, Resume(partition="p", seen_token=2), paused)
+
+
+@scenario(Raise)
+async def raise_raises_the_token_and_leaves_the_rest(store: Store, group: str) -> None:
+    """The checkpoint of the old owner is refused from then on; who takes the lease goes on counting from there."""
+    held = await owned(store, group, seq=3)
+
+    raised = replace(held, token=1_000_000_001)
+    await is_applied(store, group, Raise(partition="p", seen_token=1, token=1_000_000_001), raised)
+
+
+@scenario(Raise)
+async def raise_is_refused_when_there_is_no_lease(store: Store, group: str) -> None:
+    """A mistyped partition must not become a lease."""
+    await is_refused(store, group, Raise(partition="p", seen_token=0, token=5), None)
+
+
+@scenario(Raise)
+async def raise_is_refused_when_the_token_differs(store: Store, group: str) -> None:
+    """Somebody has acquired it since: not all hosts are stopped. Sent twice it is done once."""
+    held = await owned(store, group)
+
+    await is_refused(store, group, Raise(partition="p", seen_token=0, token=5), held)
+    await is_refused(store, group, Raise(partition="p", seen_token=2, token=5), held)
+
+
+@scenario(Raise)
+async def raise_is_refused_when_the_token_would_not_rise(store: Store, group: str) -> None:
+    """A token that falls, or stays, fences nobody."""
+    held = await applied(store, group, an_acquire(await owned(store, group)))
+
+    await is_refused(store, group, Raise(partition="p", seen_token=2, token=2), held)
+    await is_refused(store, group, Raise(partition="p", seen_token=2, token=1), held)
 
 
 @scenario(Delete)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partitions.stores.base import Store
-from partitions.verbs import Adopt, Fence, SetUp
+from partitions.verbs import Adopt, Fence, NoteRestore, SetUp
 from tests.builders import a_beat, a_group, a_session
 from tests.stores.scenarios.saying import applied, is_applied, is_refused, owned, registered, scenario
 
@@ -53,6 +53,29 @@ async def adopt_is_refused_when_the_stream_is_not_the_one_that_was_seen(store: S
 async def adopt_is_refused_when_nobody_has_set_the_group_up(store: Store, group: str) -> None:
     """There is nothing to go on with."""
     await is_refused(store, group, Adopt(seen_source="old", source="new"), None)
+
+
+@scenario(NoteRestore)
+async def note_restore_counts_it(store: Store, group: str) -> None:
+    """Nothing else changes."""
+    item = await applied(store, group, SetUp(item=a_group(restore_count=2, extra={"note": "x"})))
+
+    await is_applied(store, group, NoteRestore(seen_count=2), replace(item, restore_count=3))
+
+
+@scenario(NoteRestore)
+async def note_restore_is_refused_when_the_count_differs(store: Store, group: str) -> None:
+    """Sent twice it counts once."""
+    item = await applied(store, group, SetUp(item=a_group(restore_count=2)))
+
+    await is_refused(store, group, NoteRestore(seen_count=1), item)
+    await is_refused(store, group, NoteRestore(seen_count=3), item)
+
+
+@scenario(NoteRestore)
+async def note_restore_is_refused_when_nobody_has_set_the_group_up(store: Store, group: str) -> None:
+    """There is nothing that could have been restored."""
+    await is_refused(store, group, NoteRestore(seen_count=0), None)
 
 
 @scenario(None)
