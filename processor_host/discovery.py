@@ -12,6 +12,7 @@ reads a partition to its end looks at once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,8 @@ R = TypeVar("R")
 
 WRITES_AT_ONCE = 16
 """Creates, or deletes, on their way at the same time."""
+CREATES_MAX = 64
+"""Leases made before a look at what other hosts have made meanwhile; about three looks for a thousand and ten hosts."""
 DELETES_MAX = 16
 """Finished leases deleted after one listing; there is no hurry."""
 SOURCE_CALL_S = 10.0
@@ -207,9 +210,17 @@ class Discovery:
         return infos
 
     async def _create(self, missing: Sequence[PartitionInfo]) -> list[str]:
-        """Make these leases; return those that are there now, made by this host or by another that was faster."""
+        """
+        Make these leases; return those that are there now, made by this host or by another that was faster.
+
+        Hosts that start together on many partitions each begin with others of them, and leave out what was made
+        meanwhile; or each would write all of them, which costs the same and can be too much for the store.
+        """
         there: list[str] = []
         made: list[str] = []
+        left = list(missing)
+        if len(left) > CREATES_MAX:
+            left.sort(key=lambda info: hashlib.sha256(f"{self._session_id}/{info.partition}".encode()).digest())
 
         async def create(info: PartitionInfo) -> None:
             position = await self._first_position(info.partition)
@@ -219,9 +230,19 @@ class Discovery:
             if isinstance(result, Applied):
                 made.append(info.partition)
 
-        await self._each({info.partition: partial(create, info) for info in missing})
-        if made:
-            tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
+        try:
+            while left:
+                part, left = left[:CREATES_MAX], left[CREATES_MAX:]
+                await self._each({info.partition: partial(create, info) for info in part})
+                if left and len(there) > len(made):
+                    # It only leaves out: what it lacks as well is made by the listing that came after the first read.
+                    leases = await call(partial(self._store.read_leases, self._group), 4 * self._call_timeout_s)
+                    known = {lease.partition for lease in leases}
+                    there += [info.partition for info in left if info.partition in known]
+                    left = [info for info in left if info.partition not in known]
+        finally:
+            if made:
+                tell(self._on_event, LeasesCreated(partitions=tuple(sorted(made))))
         return there
 
     async def _retire(self, view: GroupView) -> bool:

@@ -218,6 +218,22 @@ async def test_lease_that_another_host_makes_at_the_same_moment_stays_its_own() 
         assert it.told == [True]
 
 
+async def test_hosts_that_start_together_share_the_making_of_many_leases() -> None:
+    """Each host making all of them is a storm that a slow store answers too late, beats included."""
+    stage = empty(500)
+    hosts = [discovery_of(stage) for _ in range(5)]
+    async with anyio.create_task_group() as tasks:
+        for n, discovery in enumerate(hosts):
+            view = GroupView(leases={}, sessions=())
+            tasks.start_soon(discovery.run, f"h{n}:1", lambda view=view: view, lambda _: None)
+        await passes(5)
+        tasks.cancel_scope.cancel()
+
+    made = [event.partitions for event in stage.events_of(LeasesCreated)]
+    assert len(leases(stage)) == sum(len(partitions) for partitions in made) == 500
+    assert len(stage.sent(Create)) <= 2 * 500
+
+
 async def test_lease_that_was_deleted_at_its_end_is_not_made_again() -> None:
     """The rule of `create`: the listing that counts is asked for after the read that lacks the lease."""
     stage = empty(1)
