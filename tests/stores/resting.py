@@ -40,6 +40,9 @@ WINDOW_DURATIONS = 12
 QUIET_DURATIONS = 2
 """Nothing but beats, looks and audits for so long: the group is at rest."""
 
+AT_REST = frozenset({"UpdateItem", "Query"})
+"""Beats, looks and audits. An acquire is an update too, and is told by its round."""
+
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems"})
 
 
@@ -147,9 +150,9 @@ async def measure(proxy: Proxy, table: str, scale: Scale) -> Rest:
             while not is_shared(hosts, scale.partitions):
                 await anyio.sleep(scale.duration_s / 100)
             owned_s = time.monotonic() - began_s
-            while time.monotonic() - last_news_s(told, began_s) < QUIET_DURATIONS * scale.duration_s:
-                await anyio.sleep(scale.duration_s / 100)
-        settled_s = last_news_s(told, began_s) - began_s
+            while time.monotonic() - last_news_s(told, proxy, began_s) < QUIET_DURATIONS * scale.duration_s:
+                await anyio.sleep(scale.duration_s / 10)
+        settled_s = last_news_s(told, proxy, began_s) - began_s
         start = part_of(proxy, began_s)
         proxy.forget()
         from_s = time.monotonic()
@@ -181,9 +184,10 @@ def is_shared(hosts: Iterable[ProcessorHost], partitions: int) -> bool:
     return sum(held) == partitions and max(held) - min(held) <= 1
 
 
-def last_news_s(told: Iterable[tuple[float, Event]], began_s: float) -> float:
-    """When something was last told that does not belong to a group at rest."""
-    return max((at_s for at_s, event in told if is_news(event)), default=began_s)
+def last_news_s(told: Iterable[tuple[float, Event]], proxy: Proxy, began_s: float) -> float:
+    """When something was last told, or called, that does not belong to a group at rest."""
+    news_s = [at_s for at_s, event in told if is_news(event)]
+    return max(*news_s, *(call.at_s for call in proxy.calls if call.operation not in AT_REST), began_s)
 
 
 def is_news(event: Event) -> bool:
