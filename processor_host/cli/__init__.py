@@ -17,8 +17,8 @@ from processor_host.cli.errors import OneLineGroup
 __all__ = ["main"]
 
 COMMANDS: Final = (
-    "run", "status", "hosts", "plan", "drain", "pause", "resume", "reset", "release", "forget-host", "stream", "table",
-    "iam-policy", "dead-letters", "simulate",
+    "run", "status", "hosts", "plan", "drain", "pause", "resume", "reset", "release", "forget-host", "leases",
+    "stream", "table", "iam-policy", "dead-letters", "simulate",
 )
 """Each, with underscores, the name of a module here, and of the command in it."""
 

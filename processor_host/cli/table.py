@@ -1,5 +1,5 @@
 """
-`processor-host table`: make, check and delete the DynamoDB table that keeps the leases.
+`processor-host table`: make, check, delete, and after a restore mend, the DynamoDB table that keeps the leases.
 
 A table that is there is never changed. The calls are in `table_calls`; here is what is asked of a user and told.
 """
@@ -19,6 +19,7 @@ from partitions.items import SessionItem
 from partitions.liveness import CLOCK_DRIFT
 from partitions.stores.base import Store
 from processor_host.cli.errors import OneLineGroup
+from processor_host.cli.table_restored import restored
 from processor_host.errors import NotThereError, UserError
 from processor_host.settings import check_id
 from processor_host.urls import TableUrl, parse_table_url
@@ -51,6 +52,9 @@ def table() -> None:
     One table takes any number of groups: dynamodb://TABLE?region=REGION names it. Without the region, the one that the
     AWS SDK finds; with endpoint_url=URL, another server.
     """
+
+
+table.add_command(restored)
 
 
 @table.command()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import anyio
@@ -14,7 +16,7 @@ from click.testing import CliRunner, Result
 from partitions.items import LeaseItem, SessionItem
 from partitions.sources.local import Entry, LocalStream
 from partitions.stores.base import Store
-from partitions.verbs import Applied, Create, SetUp, Verb
+from partitions.verbs import Applied, Beat, Create, SetUp, Verb
 from processor_host.cli import main
 from processor_host.urls import open_store
 from tests.builders import a_group, a_lease, a_register, an_acquire
@@ -41,6 +43,37 @@ class Group:
         """Run one of the commands on the group."""
         named = ["--group", self.name, "--store", self.url]
         return CliRunner().invoke(main, [*command.split(), *options, *named], input=typed)
+
+    def command(self, command: str, *options: str, typed: str | None = None) -> Result:
+        """Run one that takes no store but as its argument."""
+        return CliRunner().invoke(main, [*command.split(), *options, "--group", self.name], input=typed)
+
+    @contextmanager
+    def beating(self, beat: Beat) -> Iterator[None]:
+        """Send a beat again and again beside the body, from a thread, as a host that lives."""
+        is_over = Event()
+
+        async def send(store: Store) -> None:
+            await store.open()
+            while not is_over.is_set():
+                await store.submit(GROUP, beat)
+                await anyio.sleep(0.02)
+
+        thread = Thread(target=self._with, args=(send,))
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def open_only(self) -> None:
+        """Make the store without any item."""
+
+        async def create(store: Store) -> None:
+            await store.create()
+
+        self._with(create)
 
     def told(self, command: str, *options: str) -> Any:
         """Run a command that succeeds, and return what it tells as JSON."""

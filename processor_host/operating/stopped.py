@@ -1,0 +1,42 @@
+"""
+See that no host of a group lives: what must be so before anything is changed that hosts take for fixed.
+
+Sessions are watched for as long as the longest of them may live without a beat (rule 12). It is an observation, not a
+lock: a host that starts afterwards is not kept out, so whoever asks must have stopped what would start one.
+"""
+
+from __future__ import annotations
+
+import anyio
+
+from partitions.liveness import CLOCK_DRIFT
+from processor_host.errors import UserError
+from processor_host.operating.operator import LOOK_S, Operator
+
+__all__ = ["check_all_stopped"]
+
+
+async def check_all_stopped(operator: Operator) -> None:
+    """
+    Watch the sessions of the group, and return once all that are there were seen to be dead.
+
+    Raises:
+        UserError: one of them beats, or a new one began.
+        StoreError: the store is away or broken.
+    """
+    first = await operator.sessions()
+    if not first:
+        return
+    longest_s = max(each.duration_s for each in first.values()) * (1 + CLOCK_DRIFT)
+    operator.tell(
+        f"group {operator.group!r} has {len(first)} sessions; watching for {longest_s:.0f} s whether one beats"
+    )
+    until_s = operator.clock.now_s() + longest_s
+    while operator.clock.now_s() < until_s:
+        await anyio.sleep(min(LOOK_S, max(0.01, until_s - operator.clock.now_s())))
+        for session_id, session in (await operator.sessions()).items():
+            if session_id not in first or session.beat != first[session_id].beat:
+                raise UserError(
+                    f"host {session.host_id!r} of group {operator.group!r} is alive (session {session_id!r}); "
+                    "stop all hosts of the group first"
+                )
