@@ -29,6 +29,8 @@ __all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "repeat
 REGION = "eu-west-1"
 LOOK_S = 0.05
 POLL_S = 0.1
+START_S_MAX = 40.0
+"""Until hosts run and share all; no case is about it, and loading the SDK takes a busy machine seconds."""
 """Looks cost the server as much as hosts do."""
 
 READ_TIMEOUT_S = 10.0
@@ -153,6 +155,14 @@ class TableGroup(Group):
             command=command,
             record_s=record_s,
         )
+
+    def wait_ready(self, host: Host, within_s: float = START_S_MAX) -> None:
+        """See `Group.wait_ready`."""
+        super().wait_ready(host, within_s)
+
+    def wait_balanced(self, hosts: Sequence[Host], within_s: float = START_S_MAX) -> dict[str, int]:
+        """See `Group.wait_balanced`."""
+        return super().wait_balanced(hosts, within_s)
 
     def wait_until(self, what: str, condition: Callable[[], T], within_s: float, every_s: float = POLL_S) -> T:
         """See `Group.wait_until`."""

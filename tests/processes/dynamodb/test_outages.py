@@ -48,8 +48,8 @@ def test_c11_throttled_calls_move_no_lease(table_group: TableGroup) -> None:
     figure(
         f"{hits} of {calls} calls throttled in {run_s:.0f} s, {len(failed)} beats failed beyond the store's own tries"
     )
-    assert 0.03 <= hits / calls <= 0.07
     assert after == before
+    assert 0.02 <= hits / calls <= 0.1
     # A try that begins after the end of the lease could be applied under somebody else's.
     assert [line for line in failed if line["left_s"] <= 0.0] == []
 

@@ -85,12 +85,12 @@ def test_c08_beats_that_were_applied_and_not_answered_lose_no_lease(table_group:
     beats = len(host.named("beat.answered"))
     tell_factor()
     figure(f"{hits} beats of {beats} applied without an answer")
-    assert hits >= repeated(8, 4)
-    assert len(host.named("beat.failed")) == hits
+    assert losses(host) == []
     assert {name: held.token for name, held in after.items()} == tokens
     assert {held.host for held in after.values()} == {"a"}
     assert len([each for each in group.journals.read() if each.act in ("opened", "closed")]) == 4
-    assert losses(host) == []
+    # Each was tried again; else nothing was disturbed.
+    assert len(host.named("beat.failed")) >= hits >= repeated(8, 4)
 
 
 def test_c10_partition_whose_item_takes_no_writes_has_one_processor_again_once_it_does(table_group: TableGroup) -> None:
