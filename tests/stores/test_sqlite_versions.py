@@ -101,17 +101,18 @@ async def test_fields_that_were_added_lie_where_the_first_version_keeps_what_it_
     store = SqliteStore(path, call_timeout_s=20.0)
     await store.open()
     await store.submit(G, an_acquire(OF_FIRST, is_suspect=True))
-    await store.submit(G, Attempt(partition="p", owner="a:1", token=2, seq=1))
-    await store.submit(G, Prepare(partition="p", owner="a:1", token=2, seq=2, prepared=PREPARED))
+    for seq in (1, 2):
+        await store.submit(G, Attempt(partition="p", owner="a:1", token=2, seq=seq))
+    await store.submit(G, Prepare(partition="p", owner="a:1", token=2, seq=3, prepared=PREPARED))
     await store.submit(G, a_beat(sick=True))
     written = [json.loads(extra) for table in ("leases", "sessions") for (extra,) in rows(path, "extra", table=table)]
-    await store.submit(G, SaveCheckpoint(partition="p", owner="a:1", token=2, position="9", seq=3))
+    await store.submit(G, SaveCheckpoint(partition="p", owner="a:1", token=2, position="9", seq=4))
     await store.submit(G, a_beat())
     ended = [extra for table in ("leases", "sessions") for (extra,) in rows(path, "extra", table=table)]
     await store.close()
 
     assert written == [
-        {"attempts": 1, "suspects": 1, "prepared_state": "", "prepared_position": "9"},
+        {"attempts": 2, "suspects": 1, "prepared_state": "", "prepared_position": "9"},
         {"pid": 7, "sick": True},
     ]
     assert ended == ["{}", '{"pid":7}']
