@@ -144,11 +144,6 @@ def flights(flights_file: Path) -> list[bytes]:
     return gzip.decompress(flights_file.read_bytes()).splitlines()
 
 
-@pytest.fixture
-def flights_of_the_year(whole_year_file: Path) -> list[bytes]:
-    return gzip.decompress(whole_year_file.read_bytes()).splitlines()
-
-
 class Flights(PartitionProcessor):
     """Notes what it gets."""
 
@@ -162,8 +157,8 @@ class Flights(PartitionProcessor):
         self._news[0].set()
 
 
-async def flow(stream: Stream, lines: list[bytes], *, reshard: bool, within_s: float) -> list[Record]:
-    """Put the flights, through 4 → 8 → 3 shards if `reshard`, while three hosts handle them; return what they got."""
+async def flow(stream: Stream, lines: list[bytes], *, within_s: float) -> list[Record]:
+    """Put the flights while three hosts handle them; return what they got."""
     store, seen, news = MemoryStore(), list[Record](), [anyio.Event()]
     settings = {"lease_duration_s": 3.0, "discovery_interval_s": 5.0, "checkpoint_interval_s": 1.0}
     hosts = [
@@ -177,15 +172,8 @@ async def flow(stream: Stream, lines: list[bytes], *, reshard: bool, within_s: f
         for each in "abc"
     ]
     entries = [(json.loads(line)["tailnum"] or "none", line) for line in lines]
-    third = len(entries) // 3
     async with hosts[0], hosts[1], hosts[2]:
-        await stream.put(entries[:third])
-        for shard in await stream.open_shards() if reshard else []:
-            await stream.split(shard)
-        await stream.put(entries[third : 2 * third])
-        while reshard and len(shards := await stream.open_shards()) > 3:
-            await stream.merge(shards[0], shards[1])
-        await stream.put(entries[2 * third :])
+        await stream.put(entries)
         known: set[bytes] = set()
         looked_at = 0
         with anyio.fail_after(within_s):
@@ -210,42 +198,11 @@ def check_order_of_keys(seen: list[Record], lines: list[bytes]) -> None:
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("server", ["kinesalite"])
-async def test_flights_through_4_8_and_3_shards_are_all_handled_in_the_order_of_each_key(
-    endpoint_url: str, flights: list[bytes]
-) -> None:
-    """Volume with resharding: nothing is lost, and a child never overtakes its parent."""
-    await reshard_while_they_flow(endpoint_url, flights, within_s=90)
-
-
-@pytest.mark.servers
-@pytest.mark.whole_year
-@pytest.mark.parametrize("server", ["kinesalite"])
-async def test_flights_of_the_whole_year_through_4_8_and_3_shards_are_all_handled_in_the_order_of_each_key(
-    endpoint_url: str, flights_of_the_year: list[bytes]
-) -> None:
-    """All 336,776."""
-    await reshard_while_they_flow(endpoint_url, flights_of_the_year, within_s=400)
-
-
-async def reshard_while_they_flow(endpoint_url: str, flights: list[bytes], within_s: float) -> None:
-    async with made_stream(endpoint_url, name(), shards=4) as stream:
-        seen = await flow(stream, flights, reshard=True, within_s=within_s)
-        shards = {record.partition for record in seen}
-
-    print("records", len(seen), "of", len(flights), "through", len(shards), "shards")
-    # Four, eight, and the one into which the first six of the eight were merged step by step; the others in between got
-    # nothing.
-    assert len(shards) == 13
-    check_order_of_keys(seen, flights)
-
-
-@pytest.mark.servers
 @pytest.mark.parametrize("server", ["ministack"])
 async def test_flights_of_a_fast_server_are_all_handled(endpoint_url: str, flights: list[bytes]) -> None:
     """Volume without resharding, for there this server loses what is unread."""
     async with made_stream(endpoint_url, name(), shards=4) as stream:
-        seen = await flow(stream, flights, reshard=False, within_s=90)
+        seen = await flow(stream, flights, within_s=90)
 
     check_order_of_keys(seen, flights)
 
