@@ -165,7 +165,7 @@ class ReleaseFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSaved(Event):
-    """A checkpoint is stored."""
+    """A checkpoint is stored; an attempt at the record after it is one too."""
 
     partition: str
     token: int
@@ -185,7 +185,7 @@ class CheckpointRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFailed(Event):
-    """A checkpoint was not answered; it is tried again while the lease is held."""
+    """A checkpoint, or what stands beside one, was not answered; it is tried again while the lease is held."""
 
     partition: str
     token: int
