@@ -154,6 +154,13 @@ class GroupItem:
     start: str
     """Where the group started: a fixed point of the whole stream that the source resolved once ("latest" moves)."""
     plan_mode: str = "count"
+    """"count": every lease counts alike; "load": as what it weighs."""
+    load_threshold: float = 0.1
+    """In load mode: what an exchange between two hosts must be able to take off the heavier, of the fair load."""
+    moves_max: int = 10
+    """In load mode: leases on their way for the sake of balance at the same time, at most."""
+    weighed_by: str = "bytes"
+    """What weights are measured in: "bytes" of payload a second, or "seconds" of handling a second."""
     restore_count: int = 0
     extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 

@@ -19,11 +19,11 @@ change while they do, so that hosts would race for the same leases.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["Share", "quotas"]
+__all__ = ["Share", "quotas", "whole_weights"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def quotas(total: int, shares: Iterable[Share]) -> dict[str, int]:
         The quota by session id. The quotas add up to `total`, or to less where every session is at its maximum.
     """
     filling = list(shares)
-    weights = _whole_weights(filling)
+    weights = whole_weights({share.session_id: share.capacity for share in filling})
     result: dict[str, int] = {}
     left = total
     while True:
@@ -93,12 +93,12 @@ def _rounded(total: int, shares: list[Share], weights: dict[str, int]) -> dict[s
     return result
 
 
-def _whole_weights(shares: list[Share]) -> dict[str, int]:
+def whole_weights(capacities: Mapping[str, float]) -> dict[str, int]:
     """
-    Turn capacities into integers of the same proportions.
+    Turn finite capacities into integers of the same proportions.
 
     Through their decimal text: 0.3 is to be three times 0.1, as its user wrote it, which the binary values are not.
     """
-    exact = {share.session_id: Fraction(repr(share.capacity)) for share in shares}
+    exact = {session_id: Fraction(repr(capacity)) for session_id, capacity in capacities.items()}
     scale = math.lcm(*(fraction.denominator for fraction in exact.values()))
     return {session_id: int(fraction * scale) for session_id, fraction in exact.items()}

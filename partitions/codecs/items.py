@@ -140,6 +140,9 @@ _GROUP_FIELDS: Final = {
     "source": _TEXT,
     "start": _TEXT,
     "plan_mode": _TEXT,
+    "load_threshold": _NUMBER,
+    "moves_max": _WHOLE,
+    "weighed_by": _TEXT,
     "restore_count": _WHOLE,
 }
 

@@ -165,6 +165,7 @@ def _extra_from(text: str, names: tuple[str, ...] = ()) -> tuple[Mapping[str, Sc
 
 _ADDED_TO_LEASES: Final = ("attempts", "suspects", "prepared_state", "prepared_position")
 _ADDED_TO_SESSIONS: Final = ("sick",)
+_ADDED_TO_GROUPS: Final = ("load_threshold", "moves_max", "weighed_by")
 
 
 def _lease_to_row(group: str, lease: LeaseItem) -> Row:
@@ -255,19 +256,27 @@ def _session_from_row(row: Row) -> SessionItem:
 
 
 def _group_to_row(group: str, item: GroupItem) -> Row:
-    extra = _text_of(item.extra)
+    # All of them, whatever they hold: a threshold of 0 says something.
+    added = {name: getattr(item, name) for name in _ADDED_TO_GROUPS}
+    if taken := sorted(item.extra.keys() & added.keys()):
+        raise ValueError(f"extra has {taken}, which are names of known fields; choose others")
+    extra = _text_of({**item.extra, **added})
     return (group, item.schema_version, item.source, item.start, item.plan_mode, item.restore_count, extra)
 
 
 def _group_from_row(row: Row) -> GroupItem:
-    _, schema_version, source, start, plan_mode, restore_count, extra = row
+    _, schema_version, source, start, plan_mode, restore_count, extra_text = row
+    extra, values = _extra_from(extra_text, _ADDED_TO_GROUPS)
+    # A group that an earlier version set up has none of them: it keeps the defaults.
+    added = {name: value for name, value in zip(_ADDED_TO_GROUPS, values, strict=True) if value is not None}
     return GroupItem(
         schema_version=schema_version,
         source=source,
         start=start,
         plan_mode=plan_mode,
         restore_count=restore_count,
-        extra=_extra_from(extra)[0],
+        extra=extra,
+        **added,
     )
 
 

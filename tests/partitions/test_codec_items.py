@@ -59,7 +59,16 @@ SESSIONS = st.builds(
     extra=EXTRAS,
 )
 GROUPS = st.builds(
-    GroupItem, source=TEXTS, start=TEXTS, plan_mode=TEXTS, restore_count=WHOLES, schema_version=WHOLES, extra=EXTRAS
+    GroupItem,
+    source=TEXTS,
+    start=TEXTS,
+    plan_mode=TEXTS,
+    load_threshold=NUMBERS,
+    moves_max=WHOLES,
+    weighed_by=TEXTS,
+    restore_count=WHOLES,
+    schema_version=WHOLES,
+    extra=EXTRAS,
 )
 
 

@@ -15,7 +15,8 @@ __all__: list[str] = []
 @scenario(SetUp)
 async def set_up_makes_the_groups_item(store: Store, group: str) -> None:
     """All that hosts must agree on, with what a later version adds."""
-    item = a_group(schema_version=7, source="s@1", start="@time:1.5", plan_mode="weighted", restore_count=2)
+    rule = {"plan_mode": "load", "load_threshold": 0.0, "moves_max": 3, "weighed_by": "seconds"}
+    item = a_group(schema_version=7, source="s@1", start="@time:1.5", restore_count=2, **rule)
 
     await is_applied(
         store,
