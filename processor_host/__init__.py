@@ -10,13 +10,17 @@ from partitions.errors import LeaseLost
 from partitions.leases import Lease, current_lease
 from partitions.sources.base import Record
 from processor_host.errors import SettingsError
+from processor_host.failures import DeadLetter, Failure, Retry, Skip, Stop
 from processor_host.host import ProcessorHost
-from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext
+from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, RecordProcessor
 from processor_host.settings import HostSettings
+from processor_host.threads import SyncBatch
 
 __all__ = [
     "Batch",
     "CloseReason",
+    "DeadLetter",
+    "Failure",
     "HostSettings",
     "Lease",
     "LeaseLost",
@@ -24,6 +28,11 @@ __all__ = [
     "ProcessorContext",
     "ProcessorHost",
     "Record",
+    "RecordProcessor",
+    "Retry",
     "SettingsError",
+    "Skip",
+    "Stop",
+    "SyncBatch",
     "current_lease",
 ]

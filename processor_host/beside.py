@@ -57,6 +57,7 @@ class Beside:
         """How the run ends once everything that was taken in is done."""
         self._is_draining = False
         self._changed = anyio.Event()
+        self._freed = anyio.Event()
 
     async def run(self) -> Outcome:
         """Hand on until something ends that."""
@@ -103,7 +104,9 @@ class Beside:
                 return
             for record in chunk.records:
                 while self._order.room < 1:
-                    await self._changed.wait()
+                    # One of its own: an event that is set already would make this spin while something is stored.
+                    self._freed = anyio.Event()
+                    await self._freed.wait()
                 self._lag_s[self._order.add(record)] = chunk.lag_s
                 count += 1
                 self._change()
@@ -177,6 +180,7 @@ class Beside:
         self._attempts.pop(number, None)
         self._lag_s.pop(number, None)
         self._term.failures.clear()
+        self._freed.set()
         if order.position is not None:
             self._term.checkpointer.mark(self._base + order.done, order.position)
         self._free_chunks()

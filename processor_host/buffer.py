@@ -72,6 +72,7 @@ class RecordBuffer:
         self._records_max = records_max
         self._bytes_max = bytes_max
         self._chunks: deque[Chunk] = deque()
+        self._dropped = 0
         self._records = 0
         self._bytes = 0
         self._changed = anyio.Event()
@@ -94,11 +95,17 @@ class RecordBuffer:
         self._budget.take(chunk.bytes)
         self._wake()
 
-    async def get(self, number: int = 0) -> Chunk | None:
-        """Return a chunk, the oldest unless told which, waiting for it; None once the buffer is closed."""
-        while len(self._chunks) <= number and not self._closed:
+    async def get(self, number: int | None = None) -> Chunk | None:
+        """
+        Return a chunk, waiting for it; None once the buffer is closed.
+
+        Args:
+            number: Which, counted from the first that was ever put, 0, so that what is dropped meanwhile shifts
+                nothing; None for the oldest.
+        """
+        while not self._closed and self._dropped + len(self._chunks) <= (self._dropped if number is None else number):
             await self._changed.wait()
-        return None if self._closed else self._chunks[number]
+        return None if self._closed else self._chunks[0 if number is None else number - self._dropped]
 
     def is_empty(self) -> bool:
         """Say whether there is no chunk at all."""
@@ -109,6 +116,7 @@ class RecordBuffer:
         if not self._chunks:
             return
         chunk = self._chunks.popleft()
+        self._dropped += 1
         self._records -= len(chunk.records)
         self._bytes -= chunk.bytes
         self._budget.give_back(chunk.bytes)

@@ -35,6 +35,8 @@ class Filling:
         """The position before the first record of what was given last."""
         self._taken: deque[int] = deque()
         """How many chunks of the buffer each of those is made of that were given and are not done."""
+        self._next = 0
+        """The number of the buffer's chunk that is given next. What is done meanwhile must not shift it."""
         self._pause_until_s = -math.inf
 
     def pause(self, seconds: float) -> None:
@@ -60,17 +62,17 @@ class Filling:
             await self.paused()
             if self._end is not None and self._is_at(self._end):
                 return Chunk((), lag_s=None, ended=False, is_over=True)
-            first = sum(self._taken)
-            chunk = await self._buffer.get(first)
+            chunk = await self._buffer.get(self._next)
             if chunk is None:
                 return None
             count = 1
             if self._term.parts.bounds.batch_wait_s > 0:
-                chunk, count = await self._fuller(chunk, first)
+                chunk, count = await self._fuller(chunk)
                 if chunk is None:
                     return None
                 await self.paused()
             self._taken.append(count)
+            self._next += count
             if self._end is not None:
                 chunk = self._up_to(self._end, chunk)
             if chunk.records:
@@ -85,14 +87,14 @@ class Filling:
         for _ in range(self._taken.popleft()):
             self._buffer.done()
 
-    async def _fuller(self, chunk: Chunk, first: int) -> tuple[Chunk | None, int]:
+    async def _fuller(self, chunk: Chunk) -> tuple[Chunk | None, int]:
         """Return a chunk with those that come within the wait, as far as they fit into a batch, and their number."""
         bounds = self._term.parts.bounds
         parts = [chunk]
         records, size = len(chunk.records), chunk.bytes
         with anyio.move_on_after(bounds.batch_wait_s):
             while records < bounds.batch_records_max and size < bounds.batch_bytes_max and not parts[-1].ended:
-                more = await self._buffer.get(first + len(parts))
+                more = await self._buffer.get(self._next + len(parts))
                 if more is None:
                     return None, 0
                 if records + len(more.records) > bounds.batch_records_max or size + more.bytes > bounds.batch_bytes_max:
@@ -110,7 +112,8 @@ class Filling:
             end,
             self._after,
             chunk.records,
-            nothing_left=chunk.ended or chunk.lag_s == 0,
+            # A lag of 0 with records says only that the newest one has the same time as the last of these.
+            nothing_left=chunk.ended or (not chunk.records and chunk.lag_s == 0),
             now_s=self._term.parts.wall_s(),
         )
         if found.count == len(chunk.records) and not found.is_over:

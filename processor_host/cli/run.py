@@ -25,10 +25,12 @@ import structlog
 from partitions.errors import PartitionsError
 from partitions.events import Event
 from processor_host.cli.flags import given_settings, settings_flags
-from processor_host.cli.loading import load_lifespan, load_processor
+from processor_host.cli.loading import load_lifespan, load_middleware, load_processor
+from processor_host.cli.policies import ON_FAILURE, policy_of
 from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_to
 from processor_host.errors import UserError
-from processor_host.events import HostReady
+from processor_host.events import HostReady, ReplayDone
+from processor_host.handling import handling_of
 from processor_host.logs import LEVELS, EventLog, configure
 from processor_host.rights import check_rights
 from processor_host.settings import HostSettings, check_id, default_host_id
@@ -51,6 +53,10 @@ STILL_RUNNING: Final = 4
 @click.option("--source", required=True, metavar="URL", help="The stream: local:s.db or local:///data/s.db.")
 @click.option("--store", required=True, metavar="URL", help="The leases: sqlite:leases.db, made if absent, or dynamodb://TABLE.")
 @click.option("--lifespan", metavar="MODULE:FUNCTION", help="An async context manager; what it yields is shared.")
+@click.option("--on-failure", default="retry", help=f"What becomes of records that fail: {ON_FAILURE}.")
+@click.option("--failure-attempts", type=int, help="Tries at the same records before that; 5 unless given.")
+@click.option("--failure-bisect", is_flag=True, help="Cut a batch that fails up first, to find the record that does.")
+@click.option("--middleware", multiple=True, metavar="MODULE:NAME", help="What is around process, the first outermost.")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="How lines are written.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", help="The lowest level that is written.")
 @settings_flags
@@ -60,6 +66,10 @@ def run(
     source: str,
     store: str,
     lifespan: str | None,
+    on_failure: str,
+    failure_attempts: int | None,
+    failure_bisect: bool,
+    middleware: tuple[str, ...],
     log_format: Any,
     log_level: Any,
     **flags: Any,
@@ -67,21 +77,25 @@ def run(
     """
     Run one host of a group with your own processor.
 
-    MODULE:CLASS is a subclass of PartitionProcessor, or an async function that takes a batch; the module is looked for
-    in the current folder first. Start the command several times to share the work. SIGTERM or Ctrl-C stops it in order.
+    MODULE:CLASS is a subclass of PartitionProcessor or RecordProcessor, or an async function that takes a batch or a
+    record; the module is looked for in the current folder first. Start the command several times to share the work.
+    SIGTERM or Ctrl-C stops it in order.
     """
     configure(log_format, log_level)
     for name, nearest in unknown_variables(os.environ).items():
         hint = "no setting has this name" if nearest is None else f"did you mean {nearest}?"
         structlog.get_logger("processor_host").warning("variable.ignored", variable=name, hint=hint)
-    _, _, _, settings, found, shared = _all_of(
+    _, _, _, settings, found, shared, policy, *around = _all_of(
         partial(check_id, "group", group),
         partial(open_source, source),
         partial(open_store, store, call_timeout_s=CANCEL_S),
         partial(read_settings, given_settings(flags), os.environ),
         partial(load_processor, processor),
         partial(load_lifespan, lifespan) if lifespan is not None else lambda: None,
+        partial(policy_of, on_failure, attempts=failure_attempts, bisect=failure_bisect),
+        *(partial(load_middleware, each) for each in middleware),
     )
+    handling_of(found, settings, on_failure=policy, middleware=around)
     host_id = settings.host_id or default_host_id()
     log = EventLog(group=group, host_id=host_id)
     was_ready = False
@@ -90,6 +104,8 @@ def run(
         nonlocal was_ready
         was_ready = was_ready or isinstance(event, HostReady)
         log.on_event(event)
+        if isinstance(event, ReplayDone):
+            print_handled(event)
 
     def make_host() -> ProcessorHost:
         from processor_host.host import ProcessorHost
@@ -103,6 +119,8 @@ def run(
             on_event=on_event,
             lifespan=shared,
             about=_about(),
+            on_failure=policy,
+            middleware=around,
         )
 
     def failed(error: Exception) -> int:
@@ -133,6 +151,13 @@ def run(
     exit_later(None)
     _leave_threads(threads, status)
     return status
+
+
+def print_handled(event: ReplayDone) -> None:
+    """Print what this host has handled up to the end of a bounded replay, a line for each partition and their sum."""
+    for partition, handled in zip(event.partitions, event.handled, strict=True):
+        click.echo(f"{partition}\t{handled}")
+    click.echo(f"handled {sum(event.handled)} records of {len(event.partitions)} partitions")
 
 
 def _leave_threads(before: frozenset[threading.Thread], status: int) -> None:

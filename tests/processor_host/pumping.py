@@ -7,7 +7,7 @@ Knows no balancer. Everything runs in virtual time.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -22,13 +22,25 @@ from partitions.sources.base import Record, Source
 from partitions.verbs import Child
 from processor_host.buffer import ByteBudget
 from processor_host.events import ProcessorFailed, PumpEnded
-from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext
+from processor_host.letters.base import Letter, LettersUnavailable
+from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, RecordProcessor
 from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpBounds, PumpParts
 from tests.stage import GROUP, PACE, Stage, beside
 from tests.world.diary import passes
 
-__all__ = ["BOUNDS", "Log", "Pumping", "Scripted", "failures", "pump_of", "pumping", "put"]
+__all__ = [
+    "BOUNDS",
+    "Kept",
+    "Log",
+    "Pumping",
+    "RecordScripted",
+    "Scripted",
+    "failures",
+    "pump_of",
+    "pumping",
+    "put",
+]
 
 BOUNDS = PumpBounds(
     checkpoint_interval_s=1.0,
@@ -94,6 +106,62 @@ class Scripted(PartitionProcessor):
         await self._log.on_close(reason)
 
 
+class RecordScripted(RecordProcessor):
+    """Notes every record in its log, then does what that says; `on_record` gets no batch but None."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def open(self, context: ProcessorContext) -> None:
+        """See `RecordProcessor`."""
+        await self._log.on_open(context)
+        self._log.opened.append(context)
+
+    async def handle(self, record: Record) -> None:
+        """See `RecordProcessor`."""
+        self._log.started.append(int(record.position))
+        await self._log.on_record(record, None)  # type: ignore[arg-type]
+        self._log.finished.append(int(record.position))
+
+    async def close(self, reason: CloseReason) -> None:
+        """See `RecordProcessor`."""
+        self._log.closed.append(reason)
+        await self._log.on_close(reason)
+
+
+class Kept:
+    """A sink of dead letters in memory, which fails as often as it is told to."""
+
+    url = "memory:letters"
+
+    def __init__(self, fails: int = 0) -> None:
+        self.letters: list[Letter] = []
+        self.opened = 0
+        self.closed = 0
+        self.fails = fails
+
+    async def open(self) -> None:
+        """See `LetterSink`."""
+        self.opened += 1
+
+    async def write(self, letter: Letter) -> None:
+        """See `LetterSink`."""
+        await passes(0.01)
+        if self.fails:
+            self.fails -= 1
+            raise LettersUnavailable("the sink is away")
+        self.letters.append(letter)
+
+    async def close(self) -> None:
+        """See `LetterSink`."""
+        self.closed += 1
+
+    @property
+    def positions(self) -> list[int]:
+        """Of the letters, in the order in which they were written."""
+        return [int(letter.position) for letter in self.letters]
+
+
 @dataclass
 class Pumping:
     """A pump that runs beside the test."""
@@ -155,9 +223,10 @@ def pump_of(
     budget: ByteBudget | None = None,
     children: Callable[[str], Awaitable[Sequence[Child]]] | None = None,
     stop_by_s: Callable[[], float] = lambda: math.inf,
+    given: Mapping[str, Any] | None = None,
     **bounds: Any,
 ) -> Pumping:
-    """Make the pump of a term, to be run by the caller."""
+    """Make the pump of a term, to be run by the caller; `given` are further parts of it, such as its policy."""
 
     async def no_children(_: str) -> Sequence[Child]:
         return ()
@@ -179,6 +248,8 @@ def pump_of(
         children_of=children or no_children,
         stop_by_s=stop_by_s,
         bounds=replace(BOUNDS, **bounds),
+        wall_s=lambda: stage.now_s,
+        **(given or {}),
     )
     return Pumping(
         stage=stage,

@@ -104,9 +104,14 @@ class World:
         stubborn: bool = False,
         clock: PlaceClock | None = None,
         about: Mapping[str, Scalar] | None = None,
+        handling: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> RunningHost:
-        """Start a host in a place of its own; `record_s` and `stubborn` are for the `WorldProcessor`."""
+        """
+        Start a host in a place of its own; `record_s` and `stubborn` are for the `WorldProcessor`.
+
+        `handling` are further arguments of the host, such as `on_failure`.
+        """
         clock = clock or PlaceClock(offset_s=self.random.uniform(0, 1e6))
         self.clocks[place] = clock
         if stubborn:
@@ -125,6 +130,8 @@ class World:
                 clock=clock,
                 random=random,
                 about=about,
+                wall_clock=lambda: running_loop().time(),
+                **(handling or {}),
             )
             made.append(host)
             return await host.run()
