@@ -26,7 +26,7 @@ from processor_host.errors import UserError
 from processor_host.operating.operator import Operator, Snapshot
 from processor_host.operating.restoring import raise_to
 from processor_host.operating.seen import under_session
-from processor_host.operating.stopped import check_all_stopped
+from processor_host.operating.stopped import fence_the_dead
 from processor_host.operating.taking import patience_of, take
 
 __all__ = ["Export", "Imported", "export_leases", "import_leases", "parse_export"]
@@ -116,7 +116,7 @@ async def import_leases(operator: Operator, export: Export) -> tuple[Imported, .
             has ended here has not in the export; nothing is changed.
         StoreError: the store is away or broken; some leases may be done. Run it again.
     """
-    await check_all_stopped(operator)
+    await fence_the_dead(operator)
     before = await operator.snapshot()
     wanted = {lease.partition: lease for lease in export.leases}
     await _check(operator, export, before)

@@ -17,7 +17,7 @@ from partitions.items import LeaseItem
 from partitions.verbs import Applied, NoteRestore, Raise
 from processor_host.errors import UserError
 from processor_host.operating.operator import Operator
-from processor_host.operating.stopped import check_all_stopped
+from processor_host.operating.stopped import fence_the_dead
 
 __all__ = ["RAISED_BY", "Restored", "note_restored", "raise_to"]
 
@@ -45,7 +45,7 @@ async def note_restored(operator: Operator) -> Restored:
         StoreError: the store is away or broken; some tokens may be raised.
     """
     item = await operator.group_item()
-    await check_all_stopped(operator)
+    await fence_the_dead(operator)
     leases = (await operator.snapshot()).leases
     at_once = anyio.CapacityLimiter(WRITES_AT_ONCE)
 

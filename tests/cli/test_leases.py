@@ -227,6 +227,7 @@ def test_restored_raises_every_token_and_counts_the_restore(group: Group) -> Non
     )
     assert after == {name: replace(each, token=each.token + 10**9) for name, each in before.items()}
     assert twice == [{"group": GROUP, "partitions": 5, "restore_count": 2}]
+    assert group.sessions() == {}
 
 
 def test_restored_fences_whoever_was_at_work_under_an_old_token(group: Group) -> None:
