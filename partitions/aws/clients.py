@@ -9,6 +9,7 @@ connections for everything.
 - **One pool of connections per client**, so that two uses cannot queue in front of each other.
 - **One session.** Its credentials are asked for each request and refresh themselves; they are never copied. How early
   is in `credentials`; a session that is passed in keeps its own ways.
+- **An answer is the service's.** What something in between has sent in its place is none; see `answers`.
 
 Clients belong to the event loop on which they were made: a host that beats on a loop of its own needs a second store.
 """
@@ -24,6 +25,7 @@ import aioboto3  # type: ignore[import-untyped]  # It has no types; all that is 
 import anyio
 from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
 
+from partitions.aws.answers import watch
 from partitions.aws.credentials import paced_session
 from partitions.aws.places import AwsPlace
 
@@ -102,7 +104,9 @@ class AwsClients:
                     endpoint_url=self.place.endpoint_url,
                     config=_config(settings),
                 )
-                self._made[name] = await self._stack.enter_async_context(making)
+                client = await self._stack.enter_async_context(making)
+                watch(client)
+                self._made[name] = client
             return self._made[name]
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ service models and retry rules that are part of botocore.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +54,7 @@ _PASSING: Final = (
     aiohttp.ClientError,
     OSError,
 )
+_PARSER_MODULES: Final = {"botocore.parsers", "aiobotocore.parsers"}
 _CREDENTIAL_MODULES: Final = {
     "botocore.credentials",
     "aiobotocore.credentials",
@@ -82,7 +84,7 @@ def fault_of(error: BaseException, *, action: str, resource: str, region: str) -
 
     Returns:
         The fault. An exception that is none of the SDK's is `OTHER`; one that a credential provider raised is
-        `EXPIRED`, whatever its type.
+        `EXPIRED` and one that the SDK's parser met in an answer of a wrong make is `PASSING`, whatever their type.
     """
     kind, code, message = _judged(error)
     told = message if code in message else f"{code}: {message}" if message else code
@@ -120,8 +122,7 @@ def answer_of(error: BaseException | None) -> dict[str, Any]:
 
 
 def _reasons(error: BaseException) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = answer_of(error).get("CancellationReasons") or []
-    return found
+    return [reason or {} for reason in answer_of(error).get("CancellationReasons") or ()]
 
 
 def _judged(error: BaseException) -> tuple[FaultKind, str, str]:
@@ -130,7 +131,7 @@ def _judged(error: BaseException) -> tuple[FaultKind, str, str]:
     if isinstance(error, _NO_CREDENTIALS):
         return FaultKind.NO_CREDENTIALS, name, str(error)
     # First, since a provider asks services and reads files of its own: their failures are not those of the call.
-    if isinstance(error, _EXPIRED) or _is_from_credentials(error):
+    if isinstance(error, _EXPIRED) or _is_from(error, _CREDENTIAL_MODULES):
         return FaultKind.EXPIRED, name, str(error)
     if isinstance(error, sdk.ClientError):
         return _of_answer(error)
@@ -138,7 +139,7 @@ def _judged(error: BaseException) -> tuple[FaultKind, str, str]:
         return FaultKind.WRONG_REGION, name, str(error)
     if isinstance(error, sdk.ParamValidationError):
         return FaultKind.INVALID, name, str(error)
-    if isinstance(error, _PASSING):
+    if isinstance(error, _PASSING) or _is_from(error, _PARSER_MODULES):
         return FaultKind.PASSING, name, str(error)
     return FaultKind.OTHER, name, str(error)
 
@@ -164,11 +165,11 @@ def _of_cancellation(codes: tuple[str, ...]) -> FaultKind:
     return next((kind for kind in by_weight if kind in kinds), FaultKind.OTHER)
 
 
-def _is_from_credentials(error: BaseException) -> bool:
-    """Say whether the SDK's code for credentials raised it, or called what did: a user's refresh may raise anything."""
+def _is_from(error: BaseException, modules: Collection[str]) -> bool:
+    """Say whether one of these modules raised it, or called what did: a user's provider may raise anything."""
     step = error.__traceback__
     while step is not None:
-        if step.tb_frame.f_globals.get("__name__") in _CREDENTIAL_MODULES:
+        if step.tb_frame.f_globals.get("__name__") in modules:
             return True
         step = step.tb_next
     return False

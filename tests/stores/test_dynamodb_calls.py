@@ -7,6 +7,7 @@ an answer when a test wants it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -266,6 +267,20 @@ async def test_complete_is_repeated_after_a_conflict_and_answers_with_what_is_st
         ("transact_write_items", 0.06),
         ("get_item", 0.06),
     ]
+
+
+async def test_read_of_leases_fails_as_a_whole_where_something_in_the_sdk_was_cancelled() -> None:
+    """A task group takes it for the end of one read: the others' leases would pass for all of the group."""
+    item = {"Items": [LEASE.to_attributes("g", a_lease("p"))]}
+
+    def cancelled(_: dict[str, Any]) -> Mapping[str, Any]:
+        raise asyncio.CancelledError
+
+    played = Played(query=[item, item, cancelled, item])
+    store = await played.opened()
+
+    with pytest.raises(StoreUnavailable, match="what the call waited for was cancelled"):
+        await store.read_leases("g")
 
 
 async def test_leases_are_read_under_all_keys_at_once_to_the_last_page() -> None:

@@ -18,7 +18,7 @@ import anyio
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.faults import AWS_ERRORS, Fault, FaultKind, answer_of, fault_of
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
-from partitions.retries import Waits
+from partitions.retries import Waits, is_cancelled
 
 __all__ = ["BEATS", "READS", "WRITES", "Calls", "ConditionFailed", "code_of"]
 
@@ -100,7 +100,9 @@ class Calls:
         self._is_closed = True
         await self._clients.close()
 
-    async def send(self, use: str, method: str, request: Mapping[str, Any], *, is_read: bool = False) -> dict[str, Any]:
+    async def send(
+        self, use: str, method: str, request: Mapping[str, Any], *, is_read: bool = False, needs: str | None = None
+    ) -> dict[str, Any]:
         """
         Make one call, several times where that is safe.
 
@@ -109,6 +111,7 @@ class Calls:
             method: The client's method, such as "update_item".
             request: Its arguments.
             is_read: Whether it changes nothing, so that it may be sent again when its answer was lost.
+            needs: What every answer has; one without it is not the service's, and nobody knows what became of the call.
 
         Returns:
             The answer.
@@ -126,19 +129,30 @@ class Calls:
                 answer: dict[str, Any] = await getattr(client, method)(**request)
             except Exception as error:  # Containment: a user's provider of credentials may raise anything in here.
                 if self._is_closed:
-                    text = f"{action} on table {self.table!r}: the store was closed meanwhile; open it again"
+                    text = f"{self._named(action)}: the store was closed meanwhile; open it again"
                     raise StoreUnavailable(text) from error
                 fault = self._fault(error, action)
                 if not self._may_repeat(fault.kind, attempt, is_read=is_read):
                     self._raise(error, fault)
                 pause_s = _WAITS[fault.kind].after(attempt, self._random)
+            except anyio.get_cancelled_exc_class() as error:
+                if is_cancelled():
+                    raise
+                # Something that calls share inside the SDK, such as a look-up of the address. Passed on it would look
+                # like a cancellation of the caller: one of several reads would end without a word, its items missing.
+                raise StoreUnavailable(f"{self._named(action)}: what the call waited for was cancelled") from error
             else:
+                if needs is not None and needs not in answer:
+                    raise StoreUnavailable(f"{self._named(action)}: the answer has no {needs!r}; see what has sent it")
                 return answer
             await anyio.sleep(pause_s)
 
     async def pause(self, attempt: int) -> None:
         """Wait as after a throttled attempt, where an answer said that a part was throttled."""
         await anyio.sleep(_WAITS[FaultKind.THROTTLED].after(attempt, self._random))
+
+    def _named(self, action: str) -> str:
+        return f"{action} on table {self.table!r} in {self.region}"
 
     async def _client(self, name: str) -> Any:
         settings = ClientSettings(timeout_s=self._timeout_s, connections_max=CONNECTIONS[name])

@@ -28,7 +28,8 @@ _MOST_S: Final = 1.5
 async def describe_table(calls: Calls) -> dict[str, Any] | None:
     """Return what DescribeTable says of the table, or None where it is certain that there is none."""
     try:
-        answer = await calls.send(READS, "describe_table", {"TableName": calls.table}, is_read=True)
+        request = {"TableName": calls.table}
+        answer = await calls.send(READS, "describe_table", request, is_read=True, needs="Table")
     except StoreMisconfigured as error:
         if code_of(error) == "ResourceNotFoundException":
             return None

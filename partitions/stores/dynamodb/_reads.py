@@ -45,7 +45,7 @@ async def get_some(calls: Calls, keys: Sequence[Key]) -> list[Attributes]:
     if not keys:
         return found
     for attempt in range(1, BATCHES_MAX + 1):
-        answer = await calls.send(READS, "batch_get_item", {"RequestItems": left}, is_read=True)
+        answer = await calls.send(READS, "batch_get_item", {"RequestItems": left}, is_read=True, needs="Responses")
         found += answer["Responses"].get(calls.table, ())
         left = answer.get("UnprocessedKeys") or {}
         if not left:
@@ -91,7 +91,7 @@ async def _query(calls: Calls, pk: str, *, consistent: bool) -> list[Attributes]
     }
     found: list[Attributes] = []
     while True:
-        answer = await calls.send(READS, "query", request, is_read=True)
+        answer = await calls.send(READS, "query", request, is_read=True, needs="Items")
         found += answer["Items"]
         if not (last := answer.get("LastEvaluatedKey")):
             return found

@@ -200,7 +200,8 @@ class DynamoDBStore:
             await calls.send(use, "transact_write_items", {"TransactItems": actions})
             # A transaction answers with no item.
             return await get(calls, own.key, use=use)
-        answer = await calls.send(use, METHODS[own.operation], own.request(self._table))
+        needs = "Attributes" if own.operation is Operation.UPDATE else None
+        answer = await calls.send(use, METHODS[own.operation], own.request(self._table), needs=needs)
         if own.operation is Operation.UPDATE:
             updated: Attributes = answer["Attributes"]
             return updated

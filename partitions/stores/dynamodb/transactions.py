@@ -27,7 +27,7 @@ from partitions.codecs.encoding import held_check, writes_of
 from partitions.codecs.items import LEASE
 from partitions.codecs.values import to_text
 from partitions.codecs.writes import Write
-from partitions.errors import StoreError, StoreMisconfigured
+from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
 from partitions.items import LeaseItem
 from partitions.stores.dynamodb import _calls
 from partitions.stores.dynamodb._calls import WRITES, Calls, code_of
@@ -121,6 +121,9 @@ class DynamoDBTransactions:
     async def _refused(self, calls: Calls, write: Write, commit: Commit, error: BaseException) -> Outcome:
         """Say what a cancelled transaction means in which at least one condition failed."""
         codes = cancellation_codes(error)
+        if len(codes) != len(commit.operations) + 1:
+            text = f"a transaction was cancelled for {len(codes)} reasons, expected one for each of its actions"
+            raise StoreUnavailable(f"{text}: {error}") from error
         kinds = [CODES.get(code) for code in codes]
         if kinds[0] is FaultKind.CONDITION:
             found = item_of(error) or await get(calls, write.key, use=WRITES)
@@ -160,9 +163,9 @@ def _invalid(error: StoreError, operations: tuple[DynamoDBOperation, ...]) -> Tr
         is_wrong = isinstance(error.__cause__, sdk.ParamValidationError)
         return TransactionInvalid(_INVALID.format(error.__cause__)) if is_wrong else None
     codes = cancellation_codes(answer)
-    for index, operation in enumerate(operations):
-        if codes and codes[index + 1] in _INVALID_REASONS:
-            reason = answer.response["CancellationReasons"][index + 1].get("Message", codes[index + 1])
+    for index, (operation, code) in enumerate(zip(operations, codes[1:], strict=False)):
+        if code in _INVALID_REASONS:
+            reason = answer.response["CancellationReasons"][index + 1].get("Message", code)
             return TransactionInvalid(f"operation {index} ({operation}) is not valid: {reason}")
     is_wrong = CODES.get(code_of(error)) is FaultKind.INVALID
     return TransactionInvalid(_INVALID.format(answer.response["Error"].get("Message", answer))) if is_wrong else None
