@@ -56,6 +56,7 @@ class Lease(Term):
         key: The ask key of this term.
         token: The fencing token of this term; hand it to whatever can compare it.
         position: The checkpoint at which the term began: the last record done.
+        weight: What the partition weighed then; 0 where nobody has measured it.
         attempts: Calls with the record after it that earlier terms began and that did not end well, as far as counted.
         suspects: How many terms before this one in a row may have died of a record, nothing done since.
         prepared: What an earlier term prepared and nobody has checkpointed since; None where nothing is pending.
@@ -66,6 +67,7 @@ class Lease(Term):
     def __init__(self, terms: Terms, item: LeaseItem) -> None:
         super().__init__(terms, item)
         self.position = item.position
+        self.weight = item.weight
         self.attempts = item.attempts
         self.suspects = item.suspects
         self.prepared = item.prepared

@@ -11,56 +11,35 @@ acquires, so an owner that is missing from the later read is gone.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Container, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 import anyio
 
-from partitions.clocks import Clock, wait_until
+from partitions.clocks import wait_until
 from partitions.errors import StoreError
-from partitions.events import EndReason, Event, OnEvent, SessionFenced, tell
+from partitions.events import EndReason, Event, SessionFenced, tell
 from partitions.items import LeaseItem, SessionItem, known_of
 from partitions.leases import Lease
 from partitions.liveness import LiveView, expired, next_expiry_s, observe, observe_one
-from partitions.planner import Plan, plan
 from partitions.retries import call
 from partitions.sessions import Session
-from partitions.stores.base import Store
 from partitions.verbs import Applied, Fence
+from partitions.weights import LoadRule, load_rule_of
 from processor_host.asker import Asker
-from processor_host.discovery import Discovery, GroupView, lacks_a_parent
+from processor_host.balancer_parts import BalancerParts
+from processor_host.delays import Comings, Delays, note_sessions
+from processor_host.discovery import GroupView, lacks_a_parent
 from processor_host.events import PlanRound, RoundFailed
 from processor_host.news import GroupNews
-from processor_host.reads import Evidence, ReadState, due, is_news, note_round, read_done, signature_of
-from processor_host.steps import AcquireStep, Steps, is_settled, steps_of
+from processor_host.outlook import Outlook, has_target_besides, outlook_of
+from processor_host.reads import Evidence, ReadState, due, is_news, note_round, read_done
+from processor_host.steps import AcquireStep, Steps, steps_of
 
 __all__ = ["Balancer", "BalancerParts"]
 
 READ_CALLS = 4  # Call time-outs that a read may take: it has many pages, and holds up nothing but the next round.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BalancerParts:
-    """What the balancer of a host works with, whichever session it has."""
-
-    store: Store
-    group: str
-    clock: Clock
-    discovery: Discovery
-    on_lease: Callable[[Lease], None]
-    """Starts the pump of a term that has just begun."""
-    running: Callable[[], Container[str]]
-    """The partitions whose processor has not ended."""
-    on_try: Callable[[], None]
-    """Called after each round, also one that failed: the loop goes round."""
-    on_round: Callable[[], None]
-    """Called after each round that was finished."""
-    interval_s: float
-    audit_s: float
-    call_timeout_s: float
-    acquires_at_once: int
-    on_event: OnEvent | None
 
 
 class Balancer:
@@ -83,7 +62,12 @@ class Balancer:
         self._reads_done = 0
         """How many of the reads that were wanted are answered."""
         self._acts_first = False
-        self._plan = Plan(targets={})
+        self._outlook: Outlook | None = None
+        """None before the first read."""
+        self._comings = Comings()
+        settings = parts.settings
+        self._delays = Delays(steal_delay_s=settings.steal_delay_s, rejoin_grace_s=settings.rejoin_grace_s)
+        self._load: LoadRule | None = None
         self._poked = anyio.Event()
         self._news = GroupNews(parts.on_event)
 
@@ -134,14 +118,17 @@ class Balancer:
         reason = await self._reason_to_read(session)
         if reason is not None:
             await self._read_all(session)
+        assert self._outlook is not None  # The first reason is that there is none.
         steps = steps_of(
-            self._plan,
+            self._outlook.plan,
             self.leases.values(),
             self.sessions,
             session_id=session.session_id,
             is_busy=session.is_busy,
+            waiting=self._outlook.waiting,
         )
         acquired, asked = await self._do(steps, session, asker)
+        self._publish(session)
         self._tell_of(session, acquired, asked, reason, began_s)
 
     async def _reason_to_read(self, session: Session) -> str | None:
@@ -157,13 +144,17 @@ class Balancer:
             return "partitions changed"
         if acts_first:
             return None
-        return due(self._reads, evidence, parts.clock.now_s(), audit_s=parts.audit_s)
+        return due(self._reads, evidence, parts.clock.now_s(), audit_s=parts.settings.audit_interval_s)
 
     async def _read_all(self, session: Session) -> None:
         """Read leases, then sessions; end and resolve what the answers contradict."""
         parts = self._parts
         before = self.leases
         wanted = self._reads_wanted
+        if self._reads.signature is None:
+            group = await call(partial(parts.store.read_group, parts.group), parts.call_timeout_s)
+            self._load = load_rule_of(group)
+            parts.scales.weighed_by = None if group is None or self._load is None else group.weighed_by
         read = await call(lambda: parts.store.read_leases(parts.group), READ_CALLS * parts.call_timeout_s)
         read_s = parts.clock.now_s()
         leases = {item.partition: item for item in read}
@@ -173,7 +164,7 @@ class Balancer:
         self.leases = leases
         self._leases_read_s = read_s
         self._reads_done = wanted
-        session.publish(known=known_of(leases.values()))
+        self._publish(session)
         evidence = self._evidence(session)
         self._reads = read_done(
             self._reads,
@@ -181,7 +172,7 @@ class Balancer:
             parts.clock.now_s(),
             mended=is_news(before, leases),
             interval_s=parts.interval_s,
-            audit_s=parts.audit_s,
+            audit_s=parts.settings.audit_interval_s,
         )
 
     def _source_listed(self, is_new: bool) -> None:
@@ -223,6 +214,7 @@ class Balancer:
             for item in sessions
             if item.session_id not in fenced
         )
+        self._comings = note_sessions(self._comings, self.sessions, parts.clock.now_s(), self._delays)
 
     async def _fence(self, session_id: str, beat: int, unchanged_s: float, sessions: Iterable[SessionItem]) -> bool:
         """Delete a session that was seen dead, on condition of the beat that was seen; say whether it is gone."""
@@ -242,7 +234,7 @@ class Balancer:
         """Take the steps side by side, within a bound; return how many leases were acquired and asked for."""
         acquired = 0
         asked = 0
-        at_once = anyio.CapacityLimiter(self._parts.acquires_at_once)
+        at_once = anyio.CapacityLimiter(self._parts.settings.acquires_at_once)
 
         async def acquire(step: AcquireStep) -> None:
             nonlocal acquired
@@ -289,31 +281,27 @@ class Balancer:
 
     def _evidence(self, session: Session) -> Evidence:
         """Plan with what is known now, and return what that shows."""
-        self._plan = current = plan(
+        self._outlook = outlook_of(
             self.leases.values(),
             self.sessions,
+            session_id=session.session_id,
+            held=len(session.held),
             listed=self._parts.discovery.listed_since(self._leases_read_s, self.leases),
+            load=self._load,
+            comings=self._comings,
+            delays=self._delays,
+            now_s=self._parts.clock.now_s(),
         )
-        others = [item for item in self.sessions if item.session_id != session.session_id]
-        return Evidence(
-            signature=signature_of(self.sessions),
-            is_settled=is_settled(current, self.leases.values(), self.sessions),
-            planned=sum(target is not None for target in current.targets.values()),
-            owned=sum(item.owned for item in others) + len(session.held),
-            known=known_of(self.leases.values()),
-            others_known=frozenset(item.known for item in others if item.known is not None),
-        )
+        return self._outlook.evidence
+
+    def _publish(self, session: Session) -> None:
+        """Set what the next beats tell of the leases: those that were read, and what one's own weigh by now."""
+        load = self._parts.scales.total(self._parts.clock.now_s())
+        session.publish(known=known_of(self.leases.values()), load=load)
 
     def has_target_besides(self, session_id: str) -> bool:
         """Say whether some other session could take a lease, by the sessions as last read."""
-        return any(
-            item.session_id != session_id
-            and item.capacity > 0
-            and not item.draining
-            and not item.drain_asked
-            and (item.max_leases is None or item.owned < item.max_leases)
-            for item in self.sessions
-        )
+        return has_target_besides(session_id, self.sessions)
 
     async def refresh_sessions(self, session: Session) -> None:
         """Read the sessions consistently, as before a stop."""

@@ -26,6 +26,7 @@ from processor_host.record_events import (
 )
 
 __all__ = [
+    "BalanceKept",
     "BatchCut",
     "BatchHandled",
     "BatchSplit",
@@ -193,6 +194,14 @@ class GroupAdopted(Event):
 
     old: str
     new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BalanceKept(Event):
+    """The group is there already, so what this host was told to share out, and by what weight, was not asked for."""
+
+    balance: str
+    asked: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

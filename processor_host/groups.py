@@ -20,15 +20,19 @@ from partitions.retries import Waits, call
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from partitions.verbs import Adopt, Applied, Result, SetUp
+from partitions.weights import LOAD_MODE, load_rule_of
 from processor_host.errors import SettingsError
-from processor_host.events import GroupAdopted, StartKept, StoreSlow
+from processor_host.events import BalanceKept, GroupAdopted, StartKept, StoreSlow
 from processor_host.settings import HostSettings
 from processor_host.starts import parse_starts
+from processor_host.weigher import BYTES, SECONDS
 
 __all__ = ["set_up_group"]
 
 R = TypeVar("R")
 
+DEFAULT_MODE = (HostSettings().balance, HostSettings().weigh_by)
+"""What a host that was told nothing asks for, which is nothing."""
 FIRST_CALL_S = 10.0
 """How long one call of the set-up may take, whatever the lease duration: it measures how slow the store is."""
 DURATION_PER_LATENCY = 9
@@ -79,7 +83,8 @@ async def set_up_group(
     item = await patience.call(partial(store.read_group, group))
     _warn_if_slow(clock.now_s() - began_s, settings, on_event)
     if item is None:
-        fresh = GroupItem(source=identity, start=await patience.call(partial(source.resolve_start, wanted)))
+        start = await patience.call(partial(source.resolve_start, wanted))
+        fresh = GroupItem(source=identity, start=start, plan_mode=settings.balance, weighed_by=settings.weigh_by)
         # Refused: another host was faster, and its start is everybody's.
         item = item_of(await patience.call(partial(store.submit, group, SetUp(item=fresh))))
     elif settings.start != "earliest":
@@ -97,7 +102,26 @@ async def set_up_group(
         )
     if item.source != identity:
         raise SourceMismatch(group, found=identity, expected=item.source)
+    _check_mode(store, group, item)
+    if (settings.balance, settings.weigh_by) not in (DEFAULT_MODE, (item.plan_mode, item.weighed_by)):
+        asked = f"{settings.balance} by {settings.weigh_by}"
+        tell(on_event, BalanceKept(balance=f"{item.plan_mode} by {item.weighed_by}", asked=asked))
     return item.start
+
+
+def _check_mode(store: Store, group: str, item: GroupItem) -> None:
+    """Refuse a way of planning that this version does not know: two that differ would move leases for ever."""
+    try:
+        if item.plan_mode in ("count", LOAD_MODE) and item.weighed_by in (BYTES, SECONDS):
+            load_rule_of(item)
+            return
+        problem = f"plan mode {item.plan_mode!r} by {item.weighed_by!r}"
+    except ValueError as error:
+        problem = str(error)
+    raise StoreMisconfigured(
+        f"{store.url}: group {group!r} is planned in a way that this version does not know: {problem}; "
+        "run the version of processor-host that set it up, or use another group"
+    )
 
 
 def item_of(result: Result[GroupItem]) -> GroupItem | None:

@@ -51,6 +51,7 @@ from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.stalls import watch_stalls
 from processor_host.urls import open_source, open_store
+from processor_host.weigher import Scales
 
 __all__ = ["Lifespan", "ProcessorHost"]
 
@@ -131,6 +132,7 @@ class ProcessorHost:
         self._stopping = anyio.Event()
         self._stop_by_s = math.inf
         self._budget = ByteBudget(self.settings.buffer_bytes_max)
+        self._scales = Scales()
         self._pumps: Pumps | None = None
         self._balancer: Balancer | None = None
         self._lives: Lives | None = None
@@ -243,10 +245,8 @@ class ProcessorHost:
                 running=lambda: self.still_running,
                 on_try=self._progressed,
                 on_round=self._round_done,
-                interval_s=self._timings.balance_interval_s,
-                audit_s=self.settings.audit_interval_s,
-                call_timeout_s=self._timings.call_timeout_s,
-                acquires_at_once=self.settings.acquires_at_once,
+                settings=self.settings,
+                scales=self._scales,
                 on_event=self._on_event,
             )
         )
@@ -292,6 +292,7 @@ class ProcessorHost:
             clock=self._clock,
             random=self._random,
             budget=self._budget,
+            scales=self._scales,
             on_event=self._on_event,
             stopping=self._stopping,
             on_freed=self._freed,

@@ -83,6 +83,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.BatchCut: ("warning", "batch.cut"),
     host_events.GroupAdopted: ("warning", "group.adopted"),
     host_events.StartKept: ("info", "start.kept"),
+    host_events.BalanceKept: ("warning", "balance.kept"),
     host_events.BatchHandled: ("debug", "batch.handled"),
     host_events.LagSeen: ("debug", "lag.seen"),
     host_events.LoopStalled: ("warning", "loop.stalled"),

@@ -25,6 +25,7 @@ from processor_host.middleware import Middleware
 from processor_host.replay import Replay
 from processor_host.settings import HostSettings
 from processor_host.sinks import Sinks
+from processor_host.weigher import Scales
 
 __all__ = ["AUTOMATIC", "EVERY_RECORD", "MANUAL", "PumpBounds", "PumpParts", "bounds_of"]
 
@@ -76,6 +77,8 @@ class PumpParts:
     stop_by_s: Callable[[], float]
     """The moment by which a drain must be over where no asker sets one; infinity while the host does not stop."""
     bounds: PumpBounds
+    scales: Scales = field(default_factory=Scales)
+    """What the partitions of this host weigh."""
     policy: Policy = field(default_factory=Retry)
     """Of the host; a processor's own method goes over it."""
     middleware: tuple[Middleware, ...] = ()

@@ -48,6 +48,8 @@ class Evidence:
     """One's own."""
     others_known: frozenset[Known]
     """What the other sessions publish; those that publish nothing are left out."""
+    loads_differ: bool = False
+    """In load mode: some session's load is not what its leases weighed when they were last read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,5 +149,6 @@ def _fired(state: ReadState, evidence: Evidence) -> tuple[str, ...]:
         "steps are left": not evidence.is_settled,
         "sums differ": evidence.owned != evidence.planned and state.odd_rounds >= ODD_ROUNDS,
         "others know more": any(known != evidence.known for known in evidence.others_known),
+        "loads differ": evidence.loads_differ,
     }
     return tuple(name for name, is_so in fired.items() if is_so)

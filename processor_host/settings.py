@@ -177,7 +177,29 @@ class HostSettings:
     underscores and hyphens. Give one that survives a restart, and a restarted host gets its own partitions back.
     """
     capacity: float = 1.0
-    """The share of the partitions that this host takes, in proportion to the capacity of the others."""
+    """The share of the work that this host takes, in proportion to the capacity of the others."""
+    balance: str = "count"
+    """
+    What a new group shares out in proportion to capacity: count (partitions) or load (what they weigh, so that a busy
+    one counts for more). The first host of a group decides; it is stored, and the others go by it.
+    """
+    weigh_by: str = "bytes"
+    """
+    What partitions weigh where the load is shared: bytes (of payload) or seconds (of handling), both per second and
+    averaged over minutes. Stored with a new group. bytes, because they are the same on a slow host and on a fast one.
+    """
+    steal_delay_s: float = 0.0
+    """
+    How long this host waits after any host has joined before it asks others for partitions only to even out the shares,
+    seconds. Those of hosts that stop or died move at once. 0 waits for nothing; a minute or so, longer than it takes
+    to stop an old host after its replacement has started, halves the moves of a rolling deployment, or better.
+    """
+    rejoin_grace_s: float = 0.0
+    """
+    How long this host leaves the partitions of a host that is gone to that host, should it come back under its host id,
+    seconds. They are processed by nobody meanwhile. 0 waits for nobody; for hosts with a stable host id and caches on
+    disk, as long as a restart takes.
+    """
     max_leases: int | None = None
     """Leases that this host holds, at most; no bound if not given. What no host may hold stays unprocessed."""
     metrics_port: int | None = None

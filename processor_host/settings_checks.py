@@ -17,7 +17,7 @@ from processor_host.ends import parse_until
 from processor_host.errors import SettingsError
 from processor_host.starts import parse_starts
 
-__all__ = ["TEXT_OR_MAPPING", "id_problem", "problems_of", "timings_of"]
+__all__ = ["MAY_BE_ZERO", "TEXT_OR_MAPPING", "id_problem", "problems_of", "timings_of"]
 
 BEAT_SHARE: Final = 1 / 3
 """Of the lease duration; the most that one beat interval may be, and its default."""
@@ -40,7 +40,10 @@ ROUNDING: Final = 1e-9
 CHECKPOINTS: Final = ("automatic", "manual", "every-record")
 """What may count as done."""
 
-MAY_BE_ZERO: Final = ("batch_wait_s",)
+CHOICES: Final = {"balance": ("count", "load"), "weigh_by": ("bytes", "seconds")}
+"""Settings that are one of a few words."""
+
+MAY_BE_ZERO: Final = ("batch_wait_s", "steal_delay_s", "rejoin_grace_s")
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
@@ -135,6 +138,9 @@ def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             problem = _start_problem(value)
         elif name == "until":
             problem = _until_problem(value)
+        elif name in CHOICES:
+            if value not in CHOICES[name]:
+                problem = f"{name}={value!r} is unknown; use {' or '.join(CHOICES[name])}"
         elif name == "checkpoint":
             if value not in CHECKPOINTS:
                 problem = f"checkpoint={value!r} is no way to checkpoint; use {', '.join(CHECKPOINTS)}"

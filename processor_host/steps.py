@@ -3,18 +3,23 @@ Steps: what one host does of a plan (DESIGN section 6, "plan for all, act for on
 
 Pure: no store, no clock. The plan gives every lease a target; a host takes only the steps that bring leases to itself
 (acquire the free ones, ask for the others), resolves its own acquires whose answers were lost (rule 8), and leaves the
-rest to the others. Conditional writes settle every race.
+rest to the others. Conditional writes settle every race. Of its own steps some may have to wait
+(`processor_host.delays`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from partitions.items import LeaseItem, SessionItem, ask_key
 from partitions.planner import Plan
+from processor_host.delays import HeldBack
 
 __all__ = ["AcquireStep", "Steps", "is_settled", "steps_of"]
+
+NOTHING: Final = HeldBack()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ def steps_of(
     *,
     session_id: str,
     is_busy: Callable[[str], bool],
+    waiting: HeldBack = NOTHING,
 ) -> Steps:
     """
     Return the steps of one host.
@@ -56,6 +62,7 @@ def steps_of(
         sessions: All sessions of the group, read after the leases: an owner that is not among them is gone.
         session_id: This host's session.
         is_busy: Says of a partition whether a term of it goes on here, or an acquire or release waits for its answer.
+        waiting: The partitions that are not taken or asked for yet.
     """
     by_id = {session.session_id: session for session in sessions}
     acquire: list[AcquireStep] = []
@@ -71,13 +78,15 @@ def steps_of(
                 give_back.append(lease)
             continue
         if owner is None:
+            if lease.partition in waiting.free:
+                continue
             acquire.append(AcquireStep(lease=lease, reason="free" if lease.owner is None else "expired"))
         elif owner.session_id == session_id:
             acquire.append(AcquireStep(lease=lease, reason="resolved"))
         elif ask_key(lease.partition, lease.token) in owner.asks:
             # Whoever wrote it: the owner drains, and an ask cannot be written twice.
             follow.append((lease, owner))
-        else:
+        elif lease.partition not in waiting.asks:
             ask.setdefault(owner.session_id, []).append(lease)
     return Steps(
         acquire=tuple(acquire),
@@ -87,9 +96,11 @@ def steps_of(
     )
 
 
-def is_settled(plan: Plan, leases: Iterable[LeaseItem], sessions: Iterable[SessionItem]) -> bool:
+def is_settled(
+    plan: Plan, leases: Iterable[LeaseItem], sessions: Iterable[SessionItem], waiting: HeldBack = NOTHING
+) -> bool:
     """
-    Say whether the plan leaves no host a step but to wait for what it has asked for.
+    Say whether the plan leaves no host a step but to wait for what it has asked for, or for what has to wait.
 
     While it does leave one, ownership is about to change and the leases must be read again.
     """
@@ -100,6 +111,8 @@ def is_settled(plan: Plan, leases: Iterable[LeaseItem], sessions: Iterable[Sessi
         if target is None or (owner is not None and owner.session_id == target):
             continue
         if owner is not None and owner.asks.get(ask_key(lease.partition, lease.token)) == target:
+            continue
+        if lease.partition in (waiting.free if owner is None else waiting.asks):
             continue
         return False
     return True

@@ -12,9 +12,16 @@ from nothing, it is the plain mean until it has been measured for longer than it
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
-__all__ = ["LEAST", "MEMORY_S", "Weigher"]
+__all__ = ["BYTES", "LEAST", "MEMORY_S", "SECONDS", "Scales", "Weigher"]
+
+BYTES: Final = "bytes"
+"""Weights are bytes of payload a second."""
+
+SECONDS: Final = "seconds"
+"""Weights are seconds of handling a second."""
 
 MEMORY_S: Final = 120.0
 """How long a rate is remembered, seconds: a move costs a pause, and a burst of half a minute is not worth one."""
@@ -57,3 +64,29 @@ class Weigher:
         elif not self._has_prior and self._since_s == self._began_s:
             return 0.0
         return max(self._weight, LEAST)
+
+
+class Scales:
+    """
+    What the partitions of one host weigh: a weigher for each term that goes on.
+
+    Attributes:
+        weighed_by: What the group weighs by, `BYTES` or `SECONDS`; None where it does not, as long as it is not known.
+    """
+
+    def __init__(self) -> None:
+        self.weighed_by: str | None = None
+        self._weighers: dict[str, tuple[Callable[[], bool], Weigher]] = {}
+
+    def begin(self, partition: str, weight: float, now_s: float, *, is_held: Callable[[], bool]) -> Weigher | None:
+        """Weigh a partition for as long as it is held, from the weight that is stored; None where nobody weighs."""
+        if self.weighed_by is None:
+            return None
+        weigher = Weigher(weight, now_s)
+        self._weighers[partition] = (is_held, weigher)
+        return weigher
+
+    def total(self, now_s: float) -> float:
+        """Return what all that are still held weigh together."""
+        self._weighers = {name: (is_held, weigher) for name, (is_held, weigher) in self._weighers.items() if is_held()}
+        return math.fsum(weigher.weight(now_s) for _, weigher in self._weighers.values())

@@ -13,6 +13,7 @@ import pytest
 
 from processor_host.errors import SettingsError
 from processor_host.settings import HostSettings, Timings, check_id, default_host_id
+from processor_host.settings_checks import MAY_BE_ZERO
 from processor_host.settings_text import environment_name, flag_name, read_settings, setting_docs, unknown_variables
 
 __all__: list[str] = []
@@ -200,7 +201,7 @@ NUMBERS = [field.name for field in fields(HostSettings) if not isinstance(field.
 NUMBERS.remove("host_id")
 
 
-@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("metrics_port", "batch_wait_s")])
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ("metrics_port", *MAY_BE_ZERO)])
 @pytest.mark.parametrize("value", [0, -1])
 def test_settings_refuse_every_number_that_is_not_above_zero(name: str, value: int) -> None:
     """A pause, a bound or a share of nothing stops a host without a word."""
