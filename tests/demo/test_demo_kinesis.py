@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def demo(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         timeout=AT_MOST_S,
         check=False,
     )
+
+
+def wait_until(is_so: Callable[[], bool], at_most_s: float) -> bool:
+    """Whether it became so."""
+    until_s = time.monotonic() + at_most_s
+    while not is_so() and time.monotonic() < until_s:
+        time.sleep(0.1)
+    return is_so()
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -95,29 +104,28 @@ def test_demo_on_kinesis_fails_where_one_record_is_passed_over(tmp_path: Path) -
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_demo_on_kinesis_leaves_no_process_however_it_ends(number: int, status: int, tmp_path: Path) -> None:
-    """Ctrl-C, or a death that can stop nothing: servers, producer and hosts see that nobody is left."""
-    with subprocess.Popen(
-        [*DEMO, "--seconds", "60"],
-        cwd=ROOT,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
+    """Ctrl-C, or a death that can stop nothing: servers, demo, producer and hosts see that nobody is left."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    log = tmp_path / "log"
+    # To a file: an output that nobody reads any more would end a demo that has noticed nothing.
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [*DEMO, "--seconds", "600"], cwd=ROOT, env=environment(folder), stdout=output, stderr=subprocess.STDOUT
+        ) as process,
+    ):
         try:
-            told = next(line for line in process.stdout if "share the partitions" in line)
-            running = len(processes_of(tmp_path))
+            assert wait_until(lambda: "share the partitions" in log.read_text(), AT_MOST_S), log.read_text()
+            running = len(processes_of(folder))
             process.send_signal(number)
             found = process.wait(AT_MOST_S)
         finally:
             process.kill()
-    until_s = time.monotonic() + END_S
-    while processes_of(tmp_path) and time.monotonic() < until_s:
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(folder), END_S)
 
     # This one, two servers, the demo, the producer and three hosts.
-    assert (found, running, processes_of(tmp_path)) == (status, 8, []), told
+    assert (found, running, processes_of(folder)) == (status, 8, []), log.read_text()
 
 
 def test_make_says_in_one_line_that_node_is_missing_and_makes_nothing(tmp_path: Path) -> None:
