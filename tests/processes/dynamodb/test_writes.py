@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from partitions.positions import EARLIEST
 from tests.processes import journal
 from tests.processes.dynamodb.tables import TableGroup, losses, open_terms, repeated
 from tests.processes.harness import Host
@@ -62,7 +63,7 @@ def test_c07_checkpoints_beside_beats_are_never_taken_for_a_lost_lease(table_gro
     assert (lease.token, lease.position) == (1, str(records))
     assert len(answered) == records
     assert losses(host) == []
-    assert [(each.token, each.value) for each in group.journals.read() if each.act == "opened"] == [(1, "EARLIEST")]
+    assert [(each.token, each.value) for each in group.journals.read() if each.act == "opened"] == [(1, EARLIEST)]
     assert 1 < len(saved) <= took_s / scaled(0.2) + 2
 
 
