@@ -126,8 +126,13 @@ async def _create(named: TableUrl, wants_backups: bool, wants_protection: bool, 
     async with TableCalls(named.table, named.place) as calls:
         # Looked for first: whoever may not create tables may still check that theirs is there.
         is_there = await calls.describe() is not None
-        is_made = not is_there and await calls.create(is_protected=wants_protection, tags=tags)
-        await calls.wait_until("to be ACTIVE", _takes_requests, _tell)
+        with calls.told_if_interrupted(_tell):
+            is_made = not is_there and await calls.create(is_protected=wants_protection, tags=tags)
+            knows_backups = True
+            description = await calls.wait_until("to be ACTIVE", _takes_requests, _tell)
+            if is_made:
+                knows_backups = not wants_backups or await calls.turn_backups_on()
+                description = await calls.wait_until("to be ACTIVE", _takes_requests, _tell)
         if not is_made:
             findings = await _findings(
                 calls,
@@ -139,8 +144,6 @@ async def _create(named: TableUrl, wants_backups: bool, wants_protection: bool, 
             click.echo(f"table {named.table!r} in {calls.region} is there already; nothing was changed")
             _show(calls, findings, as_json=False)
             return
-        knows_backups = not wants_backups or await calls.turn_backups_on()
-        description = await calls.wait_until("to be ACTIVE", _takes_requests, _tell)
         assert description is not None  # What `_takes_requests` says.
         if problems := problems_of(description):
             raise NotThereError(_problem(calls, problems[0]))

@@ -7,7 +7,8 @@ call that fails is one line with the action, the table and the region.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final
@@ -37,6 +38,11 @@ UNKNOWN_OPERATIONS: Final = {"UnknownOperationException", "InvalidAction", "Unkn
 
 NOT_YET: Final = "ContinuousBackupsUnavailableException"
 """Point-in-time recovery cannot be turned on in the first moments of a table."""
+
+CREATES_MAX: Final = 3
+"""Requests for a table that fail for now."""
+
+MAY_PASS: Final = {FaultKind.PASSING, FaultKind.THROTTLED}
 
 NEVER: Final = "attribute_exists(#pk) AND attribute_not_exists(#pk)"
 """A condition that no item and no missing item meets: a write on it is judged by IAM and then refused."""
@@ -134,29 +140,47 @@ class TableCalls:
 
     async def describe(self) -> Mapping[str, Any] | None:
         """Return the `Table` of DescribeTable, or None where there is no such table."""
-        answer = await self._call("dynamodb:DescribeTable", "describe_table")
-        if isinstance(answer, Fault):
-            if answer.kind is FaultKind.MISSING:
-                return None
-            raise NotThereError(answer.text)
-        found: Mapping[str, Any] = answer["Table"]
+        found = await self._described()
+        if isinstance(found, Fault):
+            raise NotThereError(found.text)
         return found
 
     async def create(self, *, is_protected: bool, tags: Mapping[str, str]) -> bool:
-        """Ask for the table; False where it is there already."""
+        """Ask for the table, a few times where nobody knows whether it was; False where it is there already."""
         request = create_request(self.table, is_protected=is_protected, tags=tags)
-        answer = await self._call("dynamodb:CreateTable", "create_table", **request)
-        if isinstance(answer, Fault):
+        is_in_doubt = False
+        for tries_left in reversed(range(CREATES_MAX)):
+            answer = await self._call("dynamodb:CreateTable", "create_table", **request)
+            if not isinstance(answer, Fault):
+                return True
             if answer.code == "ResourceInUseException":
-                return False
-            raise NotThereError(answer.text)
-        return True
+                # After a try whose answer was lost it is the table of that try.
+                return is_in_doubt
+            if answer.kind not in MAY_PASS or not tries_left:
+                raise NotThereError(answer.text)
+            is_in_doubt = is_in_doubt or answer.kind is FaultKind.PASSING
+            await anyio.sleep(POLL_S)
+        raise AssertionError("the last try returns or raises")
+
+    @contextmanager
+    def told_if_interrupted(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """Tell of a table that may be half made where the body is interrupted: the next `create` changes nothing."""
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            tell(
+                f"interrupted: table {self.table!r} in {self.region} may be there, without point-in-time recovery; "
+                f"look at it with: processor-host table check '{self.url}'"
+            )
+            raise
 
     async def wait_until(
         self, what: str, is_done: Callable[[Mapping[str, Any] | None], bool], tell: Callable[[str], None]
     ) -> Mapping[str, Any] | None:
         """
         Look at the table until it is as wanted, and return its description.
+
+        A look that fails for now is followed by the next: a table is left half made where the waiting ends.
 
         Args:
             what: What is waited for, as in "to be ACTIVE".
@@ -169,11 +193,16 @@ class TableCalls:
         began_s = anyio.current_time()
         told_s = -TELL_EVERY_S
         while True:
-            description = await self.describe()
-            if is_done(description):
-                return description
-            status = "not there" if description is None else str(description.get("TableStatus"))
+            found = await self._described()
             waited_s = anyio.current_time() - began_s
+            if isinstance(found, Fault):
+                if found.kind not in MAY_PASS or waited_s >= WAIT_S:
+                    raise NotThereError(found.text)
+                status = f"not known ({found.code})"
+            elif is_done(found):
+                return found
+            else:
+                status = "not there" if found is None else str(found.get("TableStatus"))
             if waited_s >= WAIT_S:
                 raise NotThereError(
                     f"table {self.table!r} in {self.region} is {status} after {WAIT_S:g} s, expected {what}; "
@@ -206,7 +235,8 @@ class TableCalls:
                 return True
             if answer.code in UNKNOWN_OPERATIONS:
                 return False
-            if answer.code != NOT_YET or anyio.current_time() >= until_s:
+            may_pass = answer.code == NOT_YET or answer.kind in MAY_PASS
+            if not may_pass or anyio.current_time() >= until_s:
                 raise NotThereError(f"table {self.table!r} is made, but without point-in-time recovery: {answer.text}")
             await anyio.sleep(POLL_S)
 
@@ -256,6 +286,13 @@ class TableCalls:
             elif fault.kind is not FaultKind.CONDITION:
                 found, verdict, remedy = fault.code, Verdict.UNKNOWN, fault.text
         return Finding(property=each.action, found=found, expected="allowed", verdict=verdict, remedy=remedy)
+
+    async def _described(self) -> Mapping[str, Any] | Fault | None:
+        answer = await self._call("dynamodb:DescribeTable", "describe_table")
+        if isinstance(answer, Fault):
+            return None if answer.kind is FaultKind.MISSING else answer
+        found: Mapping[str, Any] = answer["Table"]
+        return found
 
     async def _call(self, action: str, operation: str, **request: Any) -> Any:
         """Return the answer, or the fault of a call that failed."""

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from partitions.verbs import Create, SetUp
 from processor_host.cli import main
-from processor_host.cli.table_calls import tries_of
+from processor_host.cli.table_calls import TableCalls, tries_of
+from processor_host.urls import parse_table_url
 from tests.builders import a_group, a_lease, a_register, an_acquire
 from tests.cli.tables import REGION, Table, opened, refusal
 from tests.proxy import Effect, Fault, Proxy
@@ -139,6 +140,51 @@ def test_create_turns_recovery_on_again_where_the_table_is_too_new_for_it(table:
 
     assert (made.exit_code, proxy.rules.hits(early)) == (0, 1)
     assert table.checked("--no-permissions")["point-in-time recovery"] == ("on", "ok")
+
+
+@pytest.mark.parametrize(
+    ("operation", "effect"),
+    [
+        ("CreateTable", Effect.FAIL_BEFORE),
+        ("CreateTable", Effect.FAIL_AFTER),
+        ("CreateTable", Effect.DROP_AFTER),
+        ("CreateTable", Effect.THROTTLE),
+        ("UpdateContinuousBackups", Effect.FAIL_AFTER),
+        ("UpdateContinuousBackups", Effect.THROTTLE),
+        ("DescribeTable", Effect.FAIL_BEFORE),
+        ("DescribeTable", Effect.THROTTLE),
+    ],
+)
+def test_create_finishes_the_table_over_a_call_that_fails_for_now(
+    operation: str, effect: Effect, table: Table, proxy: Proxy
+) -> None:
+    """Ended by one lost answer, it would leave a table without recovery, which no second `create` changes."""
+    once = Fault(effect=effect, operation=operation, times=1, when=lambda call: proxy.count("DescribeTable") > 1)
+    if operation == "CreateTable":
+        once = Fault(effect=effect, operation=operation, times=1)
+    with proxy.rules.applied(once):
+        made = table.run("create")
+
+    assert (made.exit_code, proxy.rules.hits(once)) == (0, 1), made.output
+    assert made.stdout.startswith(f"made table {table.name!r} in {REGION}: on-demand, point-in-time recovery on")
+    assert table.checked("--no-permissions")["point-in-time recovery"] == ("on", "ok")
+
+
+def test_create_that_is_interrupted_tells_what_it_may_leave(table: Table, proxy: Proxy) -> None:
+    """Ctrl-C in the seconds that a table takes: the next `create` finds it there and changes nothing."""
+    told: list[str] = []
+
+    async def interrupted() -> None:
+        async with TableCalls(table.name, parse_table_url(table.url).place) as calls:
+            with anyio.move_on_after(0), calls.told_if_interrupted(told.append):
+                await calls.create(is_protected=False, tags={})
+
+    anyio.run(interrupted)
+
+    assert told == [
+        f"interrupted: table {table.name!r} in {REGION} may be there, without point-in-time recovery; "
+        f"look at it with: processor-host table check '{table.url}'"
+    ]
 
 
 def test_server_that_is_not_there_is_one_line(aws_dummies: None) -> None:
