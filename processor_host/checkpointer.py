@@ -10,7 +10,7 @@ doubt, as after a cancellation, the next save finds out first, so that reading g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -20,12 +20,25 @@ from partitions.transactions import TransactionInvalid
 
 __all__ = ["Checkpointer"]
 
+IDLE_SHARE = 4
+"""A weight that fell so far since it was stored is stored though there is nothing else to: once in minutes, at most."""
+
 
 class Checkpointer:
     """The marks of one term, and their writes: at most one on its way, always of the newest mark that is wanted."""
 
-    def __init__(self, lease: Lease, *, interval_s: float) -> None:
+    def __init__(self, lease: Lease, *, interval_s: float, weight: Callable[[], float] | None = None) -> None:
+        """
+        Begin at the stored checkpoint.
+
+        Args:
+            lease: Of the term.
+            interval_s: Between two writes, seconds.
+            weight: Returns what the partition weighs by now, which goes with each checkpoint; None where nobody weighs.
+        """
         self._lease = lease
+        self._weight = weight
+        self._stored_weight = lease.weight
         self._interval_s = interval_s
         self._one_save = anyio.Lock()
         self._marked = (0, lease.position)
@@ -87,9 +100,23 @@ class Checkpointer:
             await self._settle()
             if self._saved[0] >= wanted:
                 return
-            newest = self._marked
+            await self._store(self._marked)
+
+    async def _store(self, newest: tuple[int, str]) -> None:
+        if self._weight is None:
             await self._lease.checkpoint(newest[1])
-            self._saved = newest
+        else:
+            weight = self._weight()
+            await self._lease.checkpoint(newest[1], weight=weight)
+            self._stored_weight = weight
+        self._saved = newest
+
+    async def _save_weight(self) -> None:
+        """Store the weight of a partition in which nothing happens any more: no checkpoint would tell of that."""
+        if self._weight is not None and 0 < self._weight() < self._stored_weight / IDLE_SHARE:
+            async with self._one_save:
+                await self._settle()
+                await self._store(max(self._marked, self._saved))
 
     async def commit(self, count: int, position: str, operations: Sequence[Any]) -> None:
         """
@@ -142,3 +169,4 @@ class Checkpointer:
                 await self._wanted.wait()
             self._wanted = anyio.Event()
             await self.save()
+            await self._save_weight()

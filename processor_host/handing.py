@@ -75,13 +75,15 @@ class Handing:
             self._at_work -= len(records)
             return failed
         self._at_work -= len(records)
+        duration_s = term.parts.clock.now_s() - began_s
         term.handled += len(records)
+        term.weigh(byte_count, duration_s)
         term.tell(
             BatchHandled(
                 partition=term.lease.partition,
                 records=len(records),
                 bytes=byte_count,
-                duration_s=term.parts.clock.now_s() - began_s,
+                duration_s=duration_s,
                 lag_s=lag_s,
             )
         )

@@ -22,6 +22,7 @@ from processor_host.events import ProcessorFailed
 from processor_host.pieces import Pieces
 from processor_host.pump_parts import MANUAL, PumpParts
 from processor_host.user_code import text_of
+from processor_host.weigher import BYTES
 
 __all__ = ["Carried", "Outcome", "RunAgain", "Term", "unless_asked"]
 
@@ -76,7 +77,13 @@ class Term:
     def __init__(self, lease: Lease, parts: PumpParts) -> None:
         self.lease = lease
         self.parts = parts
-        self.checkpointer = Checkpointer(lease, interval_s=parts.bounds.checkpoint_interval_s)
+        weigher = parts.scales.begin(lease.partition, lease.weight, parts.clock.now_s(), is_held=lease.is_held)
+        self._weigher = weigher
+        self.checkpointer = Checkpointer(
+            lease,
+            interval_s=parts.bounds.checkpoint_interval_s,
+            weight=None if weigher is None else lambda: weigher.weight(parts.clock.now_s()),
+        )
         self.handled = 0
         self.failures: dict[str, int] = {}
         self.failed_at: dict[str, int] = {}
@@ -124,6 +131,11 @@ class Term:
         """Forget what is carried."""
         if carried := self.take_carried():
             self.parts.budget.give_back(carried.chunk.bytes)
+
+    def weigh(self, byte_count: int, duration_s: float) -> None:
+        """Count what was just handled for what the partition weighs."""
+        if self._weigher is not None:
+            self._weigher.add(byte_count if self.parts.scales.weighed_by == BYTES else duration_s)
 
     def tell(self, event: Event) -> None:
         """Tell the host."""

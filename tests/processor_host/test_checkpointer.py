@@ -230,3 +230,39 @@ def test_store_never_has_less_than_was_saved_nor_more_than_was_marked(steps: lis
             assert sent == sorted(set(sent))
 
     run_virtual(scenario)
+
+
+async def test_checkpoint_carries_the_weight_of_the_moment() -> None:
+    """Where the group shares out the load, every host plans with it."""
+    stage = Stage()
+    weights = [3.0, 4.0]
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        mine = Checkpointer(lease, interval_s=INTERVAL_S, weight=lambda: weights[0])
+        mine.mark(1, "10")
+        await mine.save()
+        del weights[0]
+        await mine.save()
+        mine.mark(2, "20")
+        await mine.save()
+
+    assert [(verb.position, verb.weight) for verb in stage.sent(SaveCheckpoint)] == [("10", 3.0), ("20", 4.0)]
+
+
+async def test_weight_of_a_partition_that_has_become_idle_is_stored_without_a_mark() -> None:
+    """Nothing is checkpointed there any more, and its old weight would count for ever; but not at each interval."""
+    stage = Stage()
+    weights = [8.0]
+    async with stage.living() as session:
+        lease = await stage.acquired(session)
+        mine = Checkpointer(lease, interval_s=INTERVAL_S, weight=lambda: weights[-1])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mine.run)
+            mine.mark(1, "10")
+            await passes(2 * INTERVAL_S)
+            for weight in (2.1, 1.9, 1.8):
+                weights.append(weight)
+                await passes(2 * INTERVAL_S)
+            tasks.cancel_scope.cancel()
+
+    assert [(verb.position, verb.weight) for verb in stage.sent(SaveCheckpoint)] == [("10", 8.0), ("10", 1.9)]

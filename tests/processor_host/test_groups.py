@@ -22,7 +22,7 @@ from partitions.items import SCHEMA_VERSION, GroupItem
 from partitions.positions import EARLIEST, at_time
 from partitions.verbs import Adopt, SetUp
 from processor_host.errors import SettingsError
-from processor_host.events import StoreSlow
+from processor_host.events import BalanceKept, StoreSlow
 from processor_host.groups import set_up_group
 from processor_host.settings import HostSettings
 from tests.stage import GROUP, VIRTUAL_TIME, Stage, about, verb_of
@@ -224,3 +224,44 @@ async def test_store_that_is_too_slow_for_the_lease_duration_is_named(latency_s:
             smallest_duration_s=smallest_s,
         )
     ]
+
+
+async def test_first_host_decides_how_the_group_is_balanced() -> None:
+    """All hosts plan alike, or leases would move for ever."""
+    stage = Stage()
+
+    await set_up(stage, balance="load", weigh_by="seconds")
+    await set_up(stage)
+
+    item = group(stage)
+    assert item is not None
+    assert (item.plan_mode, item.weighed_by) == ("load", "seconds")
+    assert [event for event in stage.events if isinstance(event, BalanceKept)] == []
+
+
+async def test_host_that_was_told_another_balance_is_told_which_one_it_is() -> None:
+    """The setting of a group that is there does nothing, which must not stay unseen."""
+    stage = Stage()
+
+    await set_up(stage)
+    await set_up(stage, balance="load")
+
+    item = group(stage)
+    assert item is not None
+    assert item.plan_mode == "count"
+    assert [event for event in stage.events if isinstance(event, BalanceKept)] == [
+        BalanceKept(balance="count by bytes", asked="load by bytes")
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"plan_mode": "moon"}, {"plan_mode": "load", "weighed_by": "moons"}, {"plan_mode": "load", "moves_max": 0}],
+)
+async def test_group_that_is_balanced_in_an_unknown_way_is_refused(changes: dict[str, Any]) -> None:
+    """A version that plans otherwise than the rest moves leases for ever."""
+    stage = Stage()
+    await stage.store.submit(GROUP, SetUp(item=GroupItem(source=IDENTITY, start=EARLIEST, **changes)))
+
+    with pytest.raises(StoreMisconfigured, match="planned in a way that this version does not know"):
+        await set_up(stage)

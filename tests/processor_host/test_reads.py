@@ -43,6 +43,7 @@ ODD: dict[str, dict[str, Any]] = {
     "steps are left": {"is_settled": False},
     "sums differ": {"owned": 3},
     "others know more": {"others_known": frozenset({KNOWN, OTHER})},
+    "loads differ": {"loads_differ": True},
 }
 """What a read may fail to mend, by trigger."""
 
@@ -118,6 +119,7 @@ def test_leases_are_not_read_while_nothing_changes_but_for_the_audit() -> None:
         ({"signature": signature_of([a_session("a:1")])}, "sessions changed"),
         ({"is_settled": False}, "steps are left"),
         ({"others_known": frozenset({OTHER})}, "others know more"),
+        ({"loads_differ": True}, "loads differ"),
         ({"others_known": frozenset()}, None),
         ({"known": OTHER, "others_known": frozenset({OTHER})}, None),
         ({"owned": 5, "planned": 5}, None),

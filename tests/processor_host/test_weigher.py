@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from processor_host.weigher import LEAST, MEMORY_S, Weigher
+from processor_host.weigher import BYTES, LEAST, MEMORY_S, Scales, Weigher
 
 __all__: list[str] = []
 
@@ -73,3 +73,23 @@ def test_weight_stays_when_no_time_has_passed() -> None:
 
     assert (first, weigher.weight(105.0)) == (10.0, 10.0)
     assert weigher.weight(110.0) == pytest.approx(10.0)
+
+
+def test_scales_weigh_nothing_in_a_group_that_does_not() -> None:
+    """In count mode no checkpoint carries a weight."""
+    assert Scales().begin("p", 1.0, 0.0, is_held=lambda: True) is None
+
+
+def test_scales_add_up_what_is_held() -> None:
+    """The load that a host publishes; a partition that has gone counts elsewhere."""
+    scales = Scales()
+    scales.weighed_by = BYTES
+    held = {"p", "q"}
+    for name in ("p", "q"):
+        weigher = scales.begin(name, 0.0, 0.0, is_held=lambda name=name: name in held)  # type: ignore[misc]
+        assert weigher is not None
+        weigher.add(100.0)
+
+    assert scales.total(10.0) == pytest.approx(20.0)
+    held.remove("p")
+    assert scales.total(10.0) == pytest.approx(10.0)
