@@ -335,6 +335,25 @@ async def test_reset_of_a_paused_partition_leaves_it_paused() -> None:
 
 
 @virtual
+async def test_reset_of_a_paused_partition_is_not_snatched_while_it_is_resumed_for_a_moment() -> None:
+    """It counts as the operator's from before it is resumed, for it has asked itself for it."""
+    world = await at_work(World(partitions=2), "a", audit_interval_s=0.3, balance_interval_s=0.3)
+    operator = OperatorAt(world)
+    await operator.do(pause, ["p0"])
+    slow = world.network.disturb(
+        lambda call: call.place == "operator" and call.operation == "Acquire", before_s=0.9, times=1
+    )
+    began_s = world.now_s
+
+    [done] = await operator.do(reset, operator.source, ["p0"], "10")
+    await world.wait(D)
+
+    assert (slow.hits, done.done, done.paused) == (1, True, True)
+    assert [write.place for write in world.network.applied(Acquire) if write.at_s > began_s] == ["operator"]
+    assert handled_from(world, "p0", began_s) == []
+
+
+@virtual
 async def test_reset_gives_up_on_an_owner_whose_processor_does_not_end_and_changes_nothing() -> None:
     """
     Its host ends each term in time and takes the lease again, because its processor still runs.
@@ -395,6 +414,7 @@ async def test_reset_takes_from_a_dead_owner_once_its_session_was_watched() -> N
     [
         ("soon", "--to 'soon' means nothing in partition 'p0'"),
         ("21", "after the last record '20'"),
+        ("20260101", "after the last record '20'"),  # Digits alone are never a day.
         (END, "words that begin with @"),
     ],
 )
