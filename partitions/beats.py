@@ -59,6 +59,7 @@ class Beats:
         moved: Set, and replaced by whoever waits for it, whenever the table or the count of answered beats changed.
         has_beaten: A beat was answered in time; the register alone does not count.
         denied: Why the last beat failed, where no retry helps; None after an answer, and where one may help.
+        told_sick: How many beats in a row that told the others `sick` were answered.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Beats:
         self.known: Known | None = None
         self.load = 0.0
         self.sick = False
+        self.told_sick = 0
         self._registration = registration
         self._session_id = registration.session_id
         self._store = store
@@ -170,10 +172,9 @@ class Beats:
             attempt += 1
             self._sent += 1
             number = self._sent
+            beat = self._next()
             try:
-                result = await self._call(
-                    self._next(), min(self._pace.call_timeout_s, self._table.valid_until_s - sent_s)
-                )
+                result = await self._call(beat, min(self._pace.call_timeout_s, self._table.valid_until_s - sent_s))
             except StoreError as error:
                 # Also where no retry helps: rights that are being changed must not cost a session that still holds.
                 self.denied = error if isinstance(error, StoreMisconfigured) else None
@@ -190,6 +191,7 @@ class Beats:
                 return "its item is gone: another host saw it dead and fenced it"
             self._take(item, sent_s)
             self._answered_to = number
+            self.told_sick = self.told_sick + 1 if beat.sick else 0
             self.has_beaten = True
             self.moved.set()
             latency_s = answered_s - sent_s

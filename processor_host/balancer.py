@@ -299,6 +299,12 @@ class Balancer:
         load = self._parts.scales.total(self._parts.clock.now_s())
         session.publish(known=known_of(self.leases.values()), load=load)
 
+    def silent_s(self, session_id: str) -> float:
+        """Return for how long a session that was read has not been seen to beat, seconds."""
+        seen = self._view.seen.get(session_id)
+        # The view may be of a later look than the sessions, while a fence of that look awaits its answer.
+        return math.inf if seen is None else self._parts.clock.now_s() - seen.since_s
+
     def has_target_besides(self, session_id: str) -> bool:
         """Say whether some other session could take a lease, by the sessions as last read."""
         return has_target_besides(session_id, self.sessions)

@@ -35,6 +35,7 @@ __all__ = [
     "GroupSeen",
     "HostDraining",
     "HostReady",
+    "HostResting",
     "HostStopped",
     "HttpStarted",
     "LagSeen",
@@ -71,10 +72,17 @@ class HostReady(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostDraining(Event):
-    """The host gives everything away. `reason`: "stop asked" or "operator"."""
+    """The host gives everything away. `reason`: "stop asked", "operator" or "sick"."""
 
     reason: str
     held: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostResting(Event):
+    """Everything failed on this host while another was well: it has given everything away, and keeps away so long."""
+
+    pause_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from partitions.stores.base import Store
 from processor_host.background import Background
 from processor_host.balancer import Balancer, BalancerParts
 from processor_host.buffer import ByteBudget
+from processor_host.condition import health_of
 from processor_host.errors import SettingsError, only_error
 from processor_host.events import HostReady, HostStopped
 from processor_host.failures import Policy
@@ -52,11 +53,10 @@ from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.stalls import watch_stalls
 from processor_host.urls import open_source, open_store
 from processor_host.weigher import Scales
+from processor_host.wellness import Wellness
 
 __all__ = ["Lifespan", "ProcessorHost"]
 
-HEALTHY_DURATIONS = 2
-"""A host whose loops have not come round for so long is unhealthy. One whose store is away is not: no restart helps."""
 STILL_RUNNING = 4  # Exit status where a processor had not ended.
 
 
@@ -133,6 +133,7 @@ class ProcessorHost:
         self._stop_by_s = math.inf
         self._budget = ByteBudget(self.settings.buffer_bytes_max)
         self._scales = Scales()
+        self._wellness = Wellness(sick_after_s=self.settings.sick_after_s, clock=self._clock, random=self._random)
         self._pumps: Pumps | None = None
         self._balancer: Balancer | None = None
         self._lives: Lives | None = None
@@ -261,8 +262,10 @@ class ProcessorHost:
                 about=self._about,
                 balancer=self._balancer,
                 pumps=self._pumps,
+                wellness=self._wellness,
                 stopping=self._stopping,
                 set_stop_by=self._set_stop_by,
+                on_rest=self._rests,
                 on_try=self._progressed,
                 on_event=self._on_event,
             )
@@ -270,6 +273,9 @@ class ProcessorHost:
 
     def _set_stop_by(self, at_s: float) -> None:
         self._stop_by_s = at_s
+
+    def _rests(self) -> None:
+        self._is_ready = False
 
     def _freed(self, lease: Lease) -> None:
         session = self.session
@@ -309,20 +315,14 @@ class ProcessorHost:
 
     def health(self) -> Health:
         """Say whether the loops progress, and whether this host takes part in the group."""
-        session = self.session
-        before_s = self._clock.now_s() - self._progressed_s
-        is_progressing = before_s < HEALTHY_DURATIONS * self._timings.lease_duration_s
-        is_living = session is not None and session.is_valid
-        return Health(
-            healthy=is_progressing or self._stopping.is_set(),
-            ready=self._is_ready and is_living and not self._stopping.is_set(),
-            detail={
-                "host_id": self.host_id,
-                "session_id": None if session is None else session.session_id,
-                "leases": 0 if session is None else len(session.held),
-                "stopping": self._stopping.is_set(),
-                "progressed_before_s": round(before_s, 3),
-            },
+        return health_of(
+            self.session,
+            self._wellness,
+            host_id=self.host_id,
+            progressed_before_s=self._clock.now_s() - self._progressed_s,
+            lease_duration_s=self._timings.lease_duration_s,
+            is_ready=self._is_ready,
+            is_stopping=self._stopping.is_set(),
         )
 
     def _progressed(self) -> None:
@@ -346,4 +346,5 @@ class ProcessorHost:
 
     def _on_event(self, event: Event) -> None:
         tell(self._metrics.on_event, event)
+        tell(self._wellness.on_event, event)
         tell(self._user_event, event)

@@ -9,10 +9,14 @@ Where the store denies what a session lives on, no retry helps at a start, and t
 before has patience, because credentials may have run out and policies may be about to change. It tries calls that
 change nothing, and registers only once they are allowed: while a session is registered that cannot beat, every plan
 keeps partitions for it, and nobody has them.
+
+A host on which everything fails while another is well (`processor_host.wellness`) gives everything away as at a stop,
+leaves, and begins its next session after a rest.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -31,10 +35,12 @@ from partitions.retries import Waits
 from partitions.sessions import Session
 from partitions.stores.base import Store
 from processor_host.balancer import Balancer
-from processor_host.events import HostDraining, RoundFailed
+from processor_host.events import HostDraining, HostResting, RoundFailed
 from processor_host.pumps import Pumps
 from processor_host.rights import check_rights
 from processor_host.settings import HostSettings
+from processor_host.sick_leave import until_sick
+from processor_host.wellness import Wellness
 
 __all__ = ["Lives", "LivesParts"]
 
@@ -69,10 +75,13 @@ class LivesParts:
     """Fields for people in the session's item."""
     balancer: Balancer
     pumps: Pumps
+    wellness: Wellness
     stopping: anyio.Event
     """Set once the host is to stop."""
     set_stop_by: Callable[[float], None]
-    """Called at a stop with the moment by which every drain must be over."""
+    """Called with the moment by which every drain must be over; infinity once the host goes on after it."""
+    on_rest: Callable[[], None]
+    """Called when the host begins to keep away because it is sick."""
     on_try: Callable[[], None]
     """Called before each try to begin a session."""
     on_event: OnEvent | None
@@ -96,6 +105,8 @@ class Lives:
         self._on_event = parts.on_event
         self._pauses = Waits(first_s=SESSION_PAUSE_S, most_s=DENIED_PAUSE_MAX_S)
         self._keeps_item = False
+        self._is_to_rest = False
+        """The present session gives everything away because the host is sick."""
         self._ids: deque[str] = deque(maxlen=IDS_MAX)
         """Of the sessions of this process, which outlived all of them but the present one."""
         self._has_beaten = False
@@ -128,6 +139,7 @@ class Lives:
                 await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)
                 continue
             self.session = session
+            self._keeps_item = self._is_to_rest = False
             try:
                 await self._live(session, lost)
             finally:
@@ -137,8 +149,23 @@ class Lives:
             lost = None if is_gone else session
             if session.beats.has_beaten:
                 self._has_beaten, self._denials = True, 0
+            if session.drain_asked.is_set():
+                # Also where the session was giving everything away already, and nobody waited for an operator.
+                self._stopping.set()
             if session.beats.denied is not None and not self._stopping.is_set():
                 await self._outlast(session.beats.denied)
+            if self._is_to_rest and not self._stopping.is_set():
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Keep away for a while, then go on as if nothing had been."""
+        wellness = self._parts.wellness
+        self._parts.set_stop_by(math.inf)
+        self._parts.on_rest()
+        pause_s = wellness.begin_rest()
+        tell(self._on_event, HostResting(pause_s=pause_s))
+        await self._pause(pause_s)
+        wellness.end_rest()
 
     async def _outlast(self, error: StoreMisconfigured) -> None:
         """
@@ -241,8 +268,8 @@ class Lives:
             life.cancel_scope.cancel()
 
     async def _drain(self, session: Session) -> None:
-        """Once the host is to stop: give everything away, release what nobody asks for, leave."""
-        reason = await self._wait_for_stop(session)
+        """Once the host is to stop, or is sick: give everything away, release what nobody asks for, leave."""
+        reason = await self._wait_for_reason(session)
         began_s = self._clock.now_s()
         give_by_s = began_s + self._parts.settings.drain_timeout_s
         stop_by_s = give_by_s + self._parts.settings.lease_duration_s / 2
@@ -270,18 +297,28 @@ class Lives:
             self._keeps_item = True
             session.end("it was stopped while a processor was still running")
 
-    async def _wait_for_stop(self, session: Session) -> str:
-        """Return why, once the host is to stop: it was told to, or an operator asks for it in the store."""
+    async def _wait_for_reason(self, session: Session) -> str:
+        """Return why everything is to be given away: the host was told to stop, an operator asks for it, it is sick."""
         reason = "stop asked"
 
-        async def wait_for_operator() -> None:
+        async def wait_for_operator(scope: anyio.CancelScope) -> None:
             nonlocal reason
             await session.drain_asked.wait()
             reason = "operator"
             self._stopping.set()
+            scope.cancel()
+
+        async def wait_for_sickness(scope: anyio.CancelScope) -> None:
+            nonlocal reason
+            interval_s = self._parts.settings.timings().beat_interval_s
+            await until_sick(session, self._balancer, self._parts.wellness, interval_s=interval_s)
+            reason = "sick"
+            self._is_to_rest = True
+            scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wait_for_operator, name="operator")
+            tasks.start_soon(wait_for_operator, tasks.cancel_scope, name="operator")
+            tasks.start_soon(wait_for_sickness, tasks.cancel_scope, name="sickness")
             await self._stopping.wait()
             tasks.cancel_scope.cancel()
         return reason

@@ -58,6 +58,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     lease_events.CheckpointFailed: ("warning", "checkpoint.failed"),
     host_events.HostReady: ("info", "host.ready"),
     host_events.HostDraining: ("info", "host.draining"),
+    host_events.HostResting: ("warning", "host.rested"),
     host_events.HostStopped: ("info", "host.stopped"),
     host_events.HttpStarted: ("info", "http.started"),
     host_events.PlanRound: ("debug", "balance.round"),

@@ -287,6 +287,7 @@ class HostMetrics:
                 of.loop_stall.observe(stall_s)
             case HostReady():
                 of.ready.set(1)
+                of.draining.set(0)
             case HostDraining():
                 of.ready.set(0)
                 of.draining.set(1)

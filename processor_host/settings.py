@@ -167,6 +167,12 @@ class HostSettings:
     Where the doubling of the restart pause ends, seconds. At least the restart pause; once the cause is mended the
     partition goes on within this time. No lease is kept for longer than this without a processor, or a try at one.
     """
+    sick_after_s: float = 60.0
+    """
+    How long everything must fail on this host, while another is well, before it gives all of its partitions to the
+    others, seconds; then it keeps away for as long, and for longer each time, up to 15 times that. 60 is longer than a
+    database takes to restart. If all hosts fail, each keeps what it has.
+    """
     acquires_at_once: int = 32
     """
     Leases acquired at the same time, at most. Bounds the load on the store when a host starts; more is faster there.
