@@ -43,9 +43,9 @@ class Comings:
     joined_s: float = -math.inf
     """When it last saw a session for the first time."""
     sessions: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
-    """The sessions of the last look: the host id of each, and whether it was draining."""
+    """The sessions of the last look: the host id of each, and whether it was draining, or an operator's."""
     gone_s: Mapping[str, float] = field(default_factory=dict)
-    """By host id, since when it has no session; minus infinity for one that drained. Forgotten after the grace."""
+    """By host id, since when it has no session; minus infinity where it is not waited for. Forgotten after the grace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,13 @@ class HeldBack:
 
 def note_sessions(comings: Comings, sessions: Iterable[SessionItem], now_s: float, delays: Delays) -> Comings:
     """Return what is known of comings and goings after a look at the sessions."""
-    seen = {one.session_id: (one.host_id, one.draining or one.drain_asked) for one in sessions}
+    sessions = tuple(sessions)
+    # An operator's command (capacity 0) is nobody's replacement, and does not come back for what it has let go.
+    takers = {one.session_id for one in sessions if one.capacity > 0}
+    seen = {
+        one.session_id: (one.host_id, one.draining or one.drain_asked or one.session_id not in takers)
+        for one in sessions
+    }
     first_s = min(comings.first_s, now_s)
     hosts = {host_id for host_id, _ in seen.values()}
     gone = {
@@ -73,7 +79,7 @@ def note_sessions(comings: Comings, sessions: Iterable[SessionItem], now_s: floa
             gone[host_id] = -math.inf if drained else now_s
     return Comings(
         first_s=first_s,
-        joined_s=now_s if seen.keys() - comings.sessions.keys() else comings.joined_s,
+        joined_s=now_s if takers - comings.sessions.keys() else comings.joined_s,
         sessions=seen,
         gone_s=gone,
     )

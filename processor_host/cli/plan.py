@@ -10,6 +10,7 @@ from dataclasses import asdict
 import click
 
 from partitions.sources.base import Source
+from partitions.weights import load_rule_of
 from processor_host.cli.administration import GROUP, JSON, STORE, administer, say
 from processor_host.operating.explaining import Explained, HostPlan, Step, explain
 from processor_host.operating.operator import Operator
@@ -32,7 +33,7 @@ def plan(group: str, store: str, source: str | None, as_json: bool) -> None:
     """
 
     async def run(operator: Operator, stream: Source | None) -> Explained:
-        await operator.group_item()
+        load = load_rule_of(await operator.group_item())
         listed = None
         if stream is not None:
             await operator.check_source(stream)
@@ -40,7 +41,7 @@ def plan(group: str, store: str, source: str | None, as_json: bool) -> None:
         if stream is not None:
             # After the leases: only such a listing tells a parent that was deleted from one not discovered yet.
             listed = frozenset(info.partition for info in await stream.list_partitions())
-        return explain(snapshot.leases.values(), snapshot.sessions.values(), listed=listed)
+        return explain(snapshot.leases.values(), snapshot.sessions.values(), listed=listed, load=load)
 
     found = administer(group, store, run, source=source)
     say({"settled": found.is_settled, **asdict(found)}, list(_lines(found)), as_json=as_json)

@@ -17,6 +17,7 @@ from partitions.items import LeaseItem, SessionItem, ask_key
 from partitions.lineage import is_eligible
 from partitions.planner import plan
 from partitions.rules import PAUSE_REASON
+from partitions.weights import LoadRule
 from processor_host.steps import steps_of
 
 __all__ = ["Explained", "HostPlan", "Resting", "Step", "explain"]
@@ -69,7 +70,11 @@ class Explained:
 
 
 def explain(
-    leases: Iterable[LeaseItem], sessions: Iterable[SessionItem], *, listed: frozenset[str] | None = None
+    leases: Iterable[LeaseItem],
+    sessions: Iterable[SessionItem],
+    *,
+    listed: frozenset[str] | None = None,
+    load: LoadRule | None = None,
 ) -> Explained:
     """
     Plan as every host does, and say what each would do of it and why.
@@ -78,10 +83,11 @@ def explain(
         leases: All leases of a group, in any order.
         sessions: All of its sessions, read after them, in any order.
         listed: The partitions in a source listing read after `leases`, or None where there was none.
+        load: How the group balances weights; None where it shares out partitions by number.
     """
     by_partition = {lease.partition: lease for lease in sorted(leases, key=lambda lease: lease.partition)}
     by_id = {session.session_id: session for session in sorted(sessions, key=lambda session: session.session_id)}
-    targets = plan(by_partition.values(), by_id.values(), listed=listed)
+    targets = plan(by_partition.values(), by_id.values(), listed=listed, load=load)
     shares = Counter(target for target in targets.targets.values() if target is not None)
     owned = Counter(lease.owner for lease in by_partition.values() if lease.owner is not None)
     hosts = []

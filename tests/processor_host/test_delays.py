@@ -103,6 +103,16 @@ def test_leases_of_a_host_that_drained_wait_for_nobody(change: str) -> None:
     assert waits(FREE_OF_B, (A,), comings, 202.0) == HeldBack()
 
 
+def test_operators_command_makes_nobody_wait() -> None:
+    """It joins and leaves, and what it has reset it was the last to have; none of that is a host's coming or going."""
+    command = a_session("b:1", capacity=0.0)
+    beside = seen((0.0, (A, C)), (100.0, (A, C, command)))
+    after = seen((0.0, (A,)), (100.0, (A, command)), (101.0, (A,)))
+
+    assert waits(a_lease("p-0", owner="c:1", token=4), (A, C, command), beside, 101.0) == HeldBack()
+    assert waits(FREE_OF_B, (A,), after, 102.0) == HeldBack()
+
+
 def test_leases_of_a_host_that_was_never_seen_wait_from_the_first_look_on() -> None:
     """Whoever starts after the crash cannot know when it was; the grace bounds it all the same."""
     comings = seen((100.0, (A,)))

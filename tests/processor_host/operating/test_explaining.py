@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from partitions.items import LeaseItem, SessionItem, ask_key
+from partitions.weights import LoadRule
 from processor_host.operating.explaining import Explained, HostPlan, Resting, Step, explain
 from tests.builders import a_lease, a_session
 
@@ -109,3 +110,13 @@ def test_explained_parent_that_is_gone_for_good_needs_a_listing() -> None:
 
     assert explain([child], [A]).resting == (Resting(partition="p1", why="it waits for the end of p0"),)
     assert explain([child], [A], listed=frozenset({"p1"})).resting == ()
+
+
+def test_explained_group_in_load_mode_is_planned_by_weight() -> None:
+    """Two partitions each, and one host does all the work; its operator sees what hosts will do about it."""
+    weights = {"p0": 9.0, "p1": 9.0, "p2": 1.0, "p3": 1.0}
+    leases = [owned(name, A if weight > 1 else B, weight=weight) for name, weight in weights.items()]
+
+    found = explain(leases, [A, B], load=LoadRule(threshold=0.1, moves_max=10))
+
+    assert [(host.host_id, [step.what for step in host.steps]) for host in found.hosts] == [("a", []), ("b", ["ask"])]
