@@ -45,7 +45,7 @@ class Comings:
     sessions: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
     """The sessions of the last look: the host id of each, and whether it was draining, or an operator's."""
     gone_s: Mapping[str, float] = field(default_factory=dict)
-    """By host id, since when it has no session; minus infinity where it is not waited for. Forgotten after the grace."""
+    """By host id, since when it has no session; minus infinity where nobody waits. Forgotten after the grace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
