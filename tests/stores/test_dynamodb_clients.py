@@ -18,7 +18,7 @@ from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.places import AwsPlace
-from partitions.errors import StoreMisconfigured
+from partitions.errors import StoreMisconfigured, StoreUnavailable
 from partitions.stores.dynamodb import DynamoDBStore
 from partitions.verbs import Applied
 from tests.builders import a_beat, a_register, a_session
@@ -182,3 +182,28 @@ async def test_open_that_is_cancelled_leaves_nothing_behind(moto_url: str, after
     await store.open()
     assert await store.read_leases("g") == ()
     await store.close()
+
+
+async def test_reads_that_wait_for_a_connection_when_the_store_is_closed_tell_so(moto_url: str) -> None:
+    """The SDK cancels whoever waits: such a read would end without a word, and its leases would be missing."""
+    store = dynamodb_at(moto_url, "leases-closed-meanwhile")
+    await store.create()
+    await store.open()
+    told: list[str] = []
+
+    async def read() -> None:
+        try:
+            await store.read_leases("g")
+        except StoreUnavailable as error:
+            told.append(str(error))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(read)
+        # They have asked for 32 connections of 16.
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        await store.close()
+
+    named = "dynamodb:Query on table 'leases-closed-meanwhile' in us-east-1"
+    assert told == [f"{named}: the store was closed meanwhile; open it again"] * 4

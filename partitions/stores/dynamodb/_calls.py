@@ -129,8 +129,7 @@ class Calls:
                 answer: dict[str, Any] = await getattr(client, method)(**request)
             except Exception as error:  # Containment: a user's provider of credentials may raise anything in here.
                 if self._is_closed:
-                    text = f"{self._named(action)}: the store was closed meanwhile; open it again"
-                    raise StoreUnavailable(text) from error
+                    raise self._closed(action) from error
                 fault = self._fault(error, action)
                 if not self._may_repeat(fault.kind, attempt, is_read=is_read):
                     self._raise(error, fault)
@@ -138,6 +137,9 @@ class Calls:
             except anyio.get_cancelled_exc_class() as error:
                 if is_cancelled():
                     raise
+                if self._is_closed:
+                    # Whoever waited for a connection.
+                    raise self._closed(action) from error
                 # Something that calls share inside the SDK, such as a look-up of the address. Passed on it would look
                 # like a cancellation of the caller: one of several reads would end without a word, its items missing.
                 raise StoreUnavailable(f"{self._named(action)}: what the call waited for was cancelled") from error
@@ -153,6 +155,9 @@ class Calls:
 
     def _named(self, action: str) -> str:
         return f"{action} on table {self.table!r} in {self.region}"
+
+    def _closed(self, action: str) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._named(action)}: the store was closed meanwhile; open it again")
 
     async def _client(self, name: str) -> Any:
         settings = ClientSettings(timeout_s=self._timeout_s, connections_max=CONNECTIONS[name])
