@@ -508,6 +508,29 @@ async def test_reset_survives_calls_whose_answers_are_lost() -> None:
 
 
 @virtual
+async def test_reset_whose_release_is_never_answered_takes_the_lease_once_more() -> None:
+    """Whether it was applied nobody knows; the next term finds out, and only then is it done."""
+    world = await at_work(World(partitions=2), "a", "b")
+    silent = world.network.disturb(
+        lambda call: call.place == "operator" and call.operation == "Release", lose_request=True
+    )
+    operator = OperatorAt(world)
+    began_s = world.now_s
+
+    doing = operator.start(reset, operator.source, ["p0"], "12")
+    await world.until(
+        lambda: [write.place for write in world.network.applied(Acquire)].count("operator") == 2, within_s=HANDOFF_S
+    )
+    silent.times = 0
+    [done] = await result_of(doing)
+    await world.wait(2.0)
+
+    assert (done.done, done.position) == (True, "12")
+    assert handled_from(world, "p0", began_s) == [str(n) for n in range(13, 21)]
+    check_no_overlap(world)
+
+
+@virtual
 async def test_command_that_is_cut_off_tells_so_and_leaves_the_lease_free() -> None:
     """Its session runs out on its own clock, and the others fence it."""
     world = await at_work(World(partitions=2), "a", "b")
