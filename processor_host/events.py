@@ -226,6 +226,8 @@ class LagSeen(Event):
 
     partition: str
     lag_s: float
+    records: int = 0
+    """How many it brought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

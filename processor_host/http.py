@@ -1,8 +1,9 @@
 """
-The HTTP server of a host: `/metrics`, `/healthz` and `/readyz`.
+The HTTP server of a host: `/metrics`, `/healthz` and `/readyz`, and the status page at `/`.
 
-Knows no host: it is given a registry and a function that says how the host is. It runs on the host's own event loop, so
-that a loop which is blocked answers no health check. aiohttp is loaded only when a server starts.
+Knows no host: it is given a registry, a function that says how the host is, and the page. It only shows: every method
+but GET and HEAD is answered by 405. It runs on the host's own event loop, so that a loop which is blocked answers no
+health check. aiohttp is loaded only when a server starts.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from processor_host.errors import UserError
+from processor_host.page import StatusPage
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -55,13 +57,22 @@ class MetricsServer:
         port: 0 lets the system pick one.
         registry: What `/metrics` shows.
         health: Asked at each health check; must not wait.
+        page: Answers at `/`; without it there is no page, and `/healthz?verbose` says no more than `/healthz`.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Callable[[], Health]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        health: Callable[[], Health],
+        page: StatusPage | None = None,
+    ) -> None:
         self._host = host
         self._port = port
         self._registry = registry
         self._health = health
+        self._page = page
         self._runner: web.AppRunner | None = None
 
     @property
@@ -82,6 +93,8 @@ class MetricsServer:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
+        if self._page is not None:
+            self._page.add_to(app)
         # No log of requests: a scraper's every few seconds would be most of the log.
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=ANSWERS_END_S)
         await runner.setup()
@@ -121,7 +134,11 @@ class MetricsServer:
 
     async def _healthz(self, request: web.Request) -> web.Response:
         health = self._health()
-        return _answer(health.healthy, {"healthy": health.healthy, "ready": health.ready, **health.detail})
+        more: dict[str, Any] = {}
+        if self._page is not None and "verbose" in request.query:
+            # Told, and no more: a restart mends no record that cannot be handled.
+            more["without_progress"] = self._page.watch.without_progress()
+        return _answer(health.healthy, {"healthy": health.healthy, "ready": health.ready, **health.detail, **more})
 
     async def _readyz(self, request: web.Request) -> web.Response:
         health = self._health()

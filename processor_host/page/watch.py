@@ -1,0 +1,165 @@
+"""
+The watch over a group: keeps what the status page and the health check tell of, from events and from looks.
+
+Knows no store, no HTTP and no browser. The host gives it every event and, after each round of its balancer, the items
+that the round knows. All of it is bounded by the number of partitions, sessions and kept changes. Events may come from
+the thread of the session; the rest is of the main loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from partitions.events import Event, LeaseAcquired, LeaseEnded, LeaseReleased, SessionBegan, SessionEnded
+from partitions.items import LeaseItem, SessionItem
+from partitions.liveness import LiveView, observe
+from processor_host.page.changes import Changes, note_freed, note_look, note_taken
+from processor_host.page.picture import Material
+from processor_host.page.progress import STALL_LIMIT_S, Progress, next_progress, stalled_s
+
+__all__ = ["GroupWatch"]
+
+
+class GroupWatch:
+    """
+    Keeps what one host knows of its group.
+
+    Args:
+        group: Its name.
+        source: The URL of the stream.
+        host_id: This host.
+        clock: Shows seconds.
+        stall_limit_s: From when on a partition counts as stalled.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        source: str,
+        host_id: str,
+        clock: Callable[[], float],
+        stall_limit_s: float = STALL_LIMIT_S,
+    ) -> None:
+        self._group = group
+        self._source = source
+        self._host_id = host_id
+        self._clock = clock
+        self._stall_limit_s = stall_limit_s
+        self._session_id: str | None = None
+        self._leases: tuple[LeaseItem, ...] = ()
+        self._sessions: tuple[SessionItem, ...] = ()
+        self._view = LiveView.empty()
+        self._changes = Changes()
+        self._progress: dict[str, Progress] = {}
+        self._own: dict[str, tuple[int, str | None]] = {}
+        """Partition → token and owner, as this host has written them since: a look may be older."""
+        self._lock = threading.Lock()
+
+    @property
+    def now_s(self) -> float:
+        """The host's clock."""
+        return self._clock()
+
+    def on_event(self, event: Event) -> None:
+        """Note what a host tells; what means nothing here is ignored."""
+        with self._lock:
+            now_s = self._clock()
+            match event:
+                case SessionBegan(session_id=session_id):
+                    self._session_id = session_id
+                case SessionEnded():
+                    self._session_id = None
+                case LeaseAcquired():
+                    self._note_acquired(event, now_s)
+                case LeaseReleased(partition=partition, token=token):
+                    self._own[partition] = (token, None)
+                    self._changes = note_freed(self._changes, partition=partition, token=token, now_s=now_s)
+            about = getattr(event, "partition", None)
+            if isinstance(about, str):
+                after = next_progress(self._progress.get(about), event, now_s)
+                if after is not None:
+                    self._progress[about] = after
+                elif isinstance(event, LeaseEnded):
+                    self._progress.pop(about, None)
+
+    def look(self, leases: Collection[LeaseItem], sessions: Collection[SessionItem]) -> None:
+        """
+        Note what the balancer knows after a round.
+
+        Args:
+            leases: All leases, as last read.
+            sessions: All sessions, as last read; after the leases.
+        """
+        with self._lock:
+            now_s = self._clock()
+            tokens = {lease.partition: lease.token for lease in leases}
+            # What the store has gone beyond is not this host's any more.
+            self._own = {
+                partition: (token, owner)
+                for partition, (token, owner) in self._own.items()
+                if token >= tokens.get(partition, token + 1)
+            }
+            self._leases = tuple(self._with_own(lease) for lease in leases)
+            self._sessions = tuple(sessions)
+            self._view = observe(self._view, self._sessions, now_s)
+            self._changes = note_look(self._changes, self._leases, self._sessions, now_s)
+
+    def material(self) -> Material:
+        """Return all that a picture is made of, as of this moment."""
+        with self._lock:
+            return Material(
+                group=self._group,
+                source=self._source,
+                host_id=self._host_id,
+                session_id=self._session_id,
+                leases=tuple(self._with_own(lease) for lease in self._leases),
+                sessions=self._sessions,
+                view=self._view,
+                progress=MappingProxyType(dict(self._progress)),
+                changes=self._changes.last,
+                has_looked=self._changes.has_looked,
+                now_s=self._clock(),
+                stall_limit_s=self._stall_limit_s,
+            )
+
+    def without_progress(self) -> list[Mapping[str, Any]]:
+        """Return the partitions of this host that do not move while records wait, the longest first, for a person."""
+        with self._lock:
+            now_s = self._clock()
+            found = [
+                (stalled, partition, progress)
+                for partition, progress in self._progress.items()
+                if (stalled := stalled_s(progress, now_s, self._stall_limit_s)) is not None
+            ]
+        return [
+            {
+                "partition": partition,
+                "stalled_s": round(stalled, 1),
+                "lag_s": progress.lag_s,
+                "failed_in": progress.failed_in,
+            }
+            for stalled, partition, progress in sorted(found, key=lambda each: (-each[0], each[1]))
+        ]
+
+    def _note_acquired(self, event: LeaseAcquired, now_s: float) -> None:
+        self._own[event.partition] = (event.token, self._session_id)
+        self._changes = note_taken(
+            self._changes,
+            partition=event.partition,
+            token=event.token,
+            host=self._host_id,
+            before=None if event.previous_owner is None else event.previous_owner.rpartition(":")[0],
+            how=event.reason,
+            now_s=now_s,
+        )
+
+    def _with_own(self, lease: LeaseItem) -> LeaseItem:
+        token, owner = self._own.get(lease.partition, (-1, None))
+        if token < lease.token or (token == lease.token and (owner == lease.owner or lease.finished)):
+            return lease
+        return replace(lease, token=token, owner=owner, last_host=self._host_id)
