@@ -15,6 +15,7 @@ from processor_host.errors import UserError
 from processor_host.operating.draining import Drained, Forgotten, drain, forget_host
 from processor_host.operating.pausing import Paused, Resumed, pause, resume
 from processor_host.operating.resetting import Released, Reset, release, reset
+from processor_host.operating.restoring import note_restored
 from tests.builders import a_group, an_acquire
 from tests.cases.lone import begun
 from tests.cases.virtual import virtual
@@ -480,6 +481,24 @@ async def test_release_of_what_is_free_does_nothing() -> None:
 
     assert done == (Released(partition="p0", done=True, was_owned_by=None, owner=None),)
     assert world.network.history[writes:] == []
+
+
+# --- A store that was restored ----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_restored_refuses_a_host_that_begins_while_the_old_ones_are_watched() -> None:
+    """What starts hosts was not stopped; under the new one no token may change."""
+    world = await at_work(World(partitions=2), "a")
+    world.kill("a")
+    doing = OperatorAt(world).start(note_restored)
+    await world.wait(1.0)
+    world.start("b")
+    await world.wait(1.0)
+
+    with pytest.raises(UserError, match="host 'b' of group 'g' is alive"):
+        await result_of(doing)
+    assert [lease.token for lease in world.leases().values()] == [1, 1]
 
 
 # --- Faults -----------------------------------------------------------------------------------------------------------
