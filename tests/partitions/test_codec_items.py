@@ -13,7 +13,7 @@ from partitions.codecs.items import GROUP, LEASE, SESSION
 from partitions.codecs.keys import group_key, lease_key, leases_pks, session_key
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, Known, LeaseItem, Prepared, SessionItem
-from tests.builders import a_lease, a_session
+from tests.builders import a_group, a_lease, a_session
 
 __all__: list[str] = []
 
@@ -178,3 +178,12 @@ def test_a_field_for_people_with_the_name_of_a_field_is_refused(name: str) -> No
     """It would overwrite what all hosts decide by."""
     with pytest.raises(ValueError, match=name):
         SESSION.to_attributes("g", a_session(extra={name: 1}))
+
+
+def test_group_of_an_earlier_version_is_balanced_by_number() -> None:
+    """Its item has none of the fields that say otherwise."""
+    attributes = GROUP.to_attributes("g", a_group())
+    for name in ("load_threshold", "moves_max", "weighed_by"):
+        del attributes[name]
+
+    assert GROUP.to_item(attributes) == a_group()
