@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -21,17 +22,41 @@ from partitions.clocks import wait_until
 from partitions.errors import LeaseLost
 from partitions.sources.base import Record
 from partitions.transactions import TransactionInvalid
-from processor_host.failures import Again, Bury, PassOver, StopPartition
+from processor_host.caution import Phase
+from processor_host.failures import Again, Bury, Failure, PassOver, StopPartition
 from processor_host.filling import Filling
 from processor_host.giving_up import GivingUp
 from processor_host.handing import Handing
 from processor_host.kinds import Kind
 from processor_host.ordering import SideBySide
 from processor_host.pump_parts import EVERY_RECORD
-from processor_host.term import Outcome, Term
+from processor_host.term import Outcome, Term, unless_asked
 from processor_host.user_code import UserFailed
 
 __all__ = ["Beside"]
+
+
+class _Marking:
+    """The marks of one record at work."""
+
+    __slots__ = ("_beside", "_number", "_record")
+
+    def __init__(self, beside: Beside, number: int, record: Record) -> None:
+        self._beside = beside
+        self._number = number
+        self._record = record
+
+    async def save(self, _: int) -> None:
+        """See `Marking`."""
+        await self._beside.save(self._number, self._record)
+
+    async def commit(self, _: int, operations: Sequence[Any]) -> None:
+        """See `Marking`."""
+        await self._beside.commit(self._number, self._record, operations)
+
+    async def prepare(self, _: int, state: str) -> None:
+        """See `Marking`."""
+        await self._beside.prepare(self._number, self._record, state)
 
 
 class Beside:
@@ -58,6 +83,7 @@ class Beside:
         self._is_draining = False
         self._changed = anyio.Event()
         self._freed = anyio.Event()
+        self._progressed = anyio.Event()
 
     async def run(self) -> Outcome:
         """Hand on until something ends that."""
@@ -83,7 +109,7 @@ class Beside:
             elif self._at_end is not None and order.unfinished == 0:
                 return self._at_end
             else:
-                if self._is_each_stored and self._term.checkpointer.unsaved is not None:
+                if (self._is_each_stored or self._is_careful()) and self._term.checkpointer.unsaved is not None:
                     # Nothing begins behind what is done and not stored.
                     await self._save()
                 await self._filling.paused()
@@ -118,25 +144,12 @@ class Beside:
                 return
 
     async def _handle(self, number: int, record: Record) -> None:
-        term = self._term
-
-        async def save(_: int) -> None:
-            # A record that is not the first holds nothing back: it is stored with what is before it, once that is done.
-            if self._order.done == number:
-                term.checkpointer.mark(self._base + number + 1, record.position)
-            await term.checkpointer.save()
-
-        async def commit(_: int, operations: Sequence[Any]) -> None:
-            if self._order.done != number:
-                raise TransactionInvalid(
-                    f"the record at {record.position!r} is not the first that is unfinished, so its transaction would "
-                    "move the checkpoint past others; use concurrency=1 with transactions"
-                )
-            await term.checkpointer.commit(self._base + number + 1, record.position, operations)
-
         try:
             failed = await self._handing.hand_on(
-                (record,), byte_count=len(record.data), lag_s=self._lag_s[number], save=save, commit=commit
+                (record,),
+                byte_count=len(record.data),
+                lag_s=self._lag_s[number],
+                marking=_Marking(self, number, record),
             )
             if failed is None:
                 self._done(number)
@@ -157,14 +170,11 @@ class Beside:
         term.tell_failure(decision.failure.stage, failed.error, attempt=attempts, pause_s=decision.pause_s)
         match decision.step:
             case Bury() | PassOver() as step:
-                if await self._giving_up.give_up(step, decision.failure, after=self._position_before(number)):
-                    self._done(number)
-                    await self._save()
-                else:
-                    self._order.fail(number)
+                await self._give_up(step, decision.failure, number, record)
             case StopPartition() as step:
                 self._order.fail(number)
                 self._stop = self._stop or step
+                self._tell_progress()
             case Again():
                 self._order.fail(number)
                 self._change()
@@ -174,6 +184,57 @@ class Beside:
             case _:
                 raise AssertionError(f"a single record cannot be split: {decision.step!r}")
 
+    async def _give_up(self, step: Bury | PassOver, failure: Failure, number: int, record: Record) -> None:
+        commit = None
+        if self._giving_up.joins(step) and not self._term.is_manual:
+            # The checkpoint that its letter is stored with must not pass over those before it. Not at work while it
+            # waits: they may need its place.
+            self._order.fail(number)
+            self._change()
+            if not await unless_asked(self._term.lease, partial(self._until_first, number)) or self._stop is not None:
+                return
+            commit = _Marking(self, number, record).commit
+        after = self._position_before(number)
+        if await self._giving_up.give_up(step, failure, after=after, commit=commit):
+            self._done(number)
+            await self._save()
+        elif commit is None:
+            self._order.fail(number)
+
+    async def _until_first(self, number: int) -> None:
+        """Wait until everything before a record is done, or until a failure stops the partition."""
+        while self._order.done < number and self._stop is None:
+            await self._progressed.wait()
+
+    def _tell_progress(self) -> None:
+        # Replaced by who sets it: several may wait.
+        progressed, self._progressed = self._progressed, anyio.Event()
+        progressed.set()
+
+    async def save(self, number: int, record: Record) -> None:
+        """Store that a record is done that is at work, where it is the first; else only what is before it."""
+        if self._order.done == number:
+            self._term.checkpointer.mark(self._base + number + 1, record.position)
+        await self._term.checkpointer.save()
+
+    async def commit(self, number: int, record: Record, operations: Sequence[Any]) -> None:
+        """
+        Store that a record is done that is at work, together with a user's operations.
+
+        Raises:
+            TransactionInvalid: it is not the first that is not done.
+        """
+        if self._order.done != number:
+            raise TransactionInvalid(
+                f"the record at {record.position!r} is not the first that is unfinished, so its transaction would "
+                "move the checkpoint past others; use concurrency=1 with transactions"
+            )
+        await self._term.checkpointer.commit(self._base + number + 1, record.position, operations)
+
+    async def prepare(self, number: int, record: Record, state: str) -> None:
+        """Store a user's state for a record; see `Batch.prepare`."""
+        await self._term.checkpointer.prepare(self._base + number + 1, record.position, state)
+
     def _done(self, number: int) -> None:
         order = self._order
         order.end(number)
@@ -181,9 +242,18 @@ class Beside:
         self._lag_s.pop(number, None)
         self._term.failures.clear()
         self._freed.set()
+        self._tell_progress()
+        self._term.passed(1)
         if order.position is not None:
             self._term.checkpointer.mark(self._base + order.done, order.position)
         self._free_chunks()
+
+    def _is_careful(self) -> bool:
+        """Whether a host died with this partition a short while ago, so that what is done is stored at once."""
+        term = self._term
+        if term.caution is not None and term.caution.phase(term.parts.clock.now_s()) is Phase.NORMAL:
+            term.caution = None
+        return term.caution is not None
 
     def _free_chunks(self) -> None:
         """Let go of the chunks whose records are all done: only then is their memory free."""

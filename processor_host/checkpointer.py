@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 
+from partitions.items import Prepared
 from partitions.leases import Lease
 from partitions.transactions import TransactionInvalid
 
@@ -45,6 +46,10 @@ class Checkpointer:
         self._saved = (0, lease.position)
         self._in_doubt: tuple[int, str] | None = None
         """What a transaction would have marked that was sent and, as far as is known here, not applied."""
+        self.prepared: Prepared | None = lease.prepared
+        """What is prepared and not checkpointed, by this term or an earlier one."""
+        self._prepared_count = 0
+        """The number of the record that it was prepared for; 0 where an earlier term did."""
         self._wanted = anyio.Event()
         self._progressed = anyio.Event()
         self._waits = 0
@@ -103,13 +108,69 @@ class Checkpointer:
             await self._store(self._marked)
 
     async def _store(self, newest: tuple[int, str]) -> None:
+        keeps_prepared = self._keeps_prepared(newest[0])
         if self._weight is None:
-            await self._lease.checkpoint(newest[1])
+            await self._lease.checkpoint(newest[1], keeps_prepared=keeps_prepared)
         else:
             weight = self._weight()
-            await self._lease.checkpoint(newest[1], weight=weight)
+            await self._lease.checkpoint(newest[1], weight=weight, keeps_prepared=keeps_prepared)
             self._stored_weight = weight
+        self._stored(newest)
+
+    async def attempt(self) -> None:
+        """
+        Count a call that is about to begin with the first record that is not marked; stores the newest mark with it.
+
+        Raises:
+            LeaseLost: the lease has ended; do not begin the call.
+        """
+        async with self._one_save:
+            await self._settle()
+            newest = self._marked
+            await self._lease.attempt(newest[1] if newest[0] > self._saved[0] else None)
+            self._stored(newest)
+
+    async def prepare(self, count: int, position: str, state: str) -> None:
+        """
+        Store a user's state beside the checkpoint, for the one that will say that `count` records are done.
+
+        Raises:
+            LeaseLost: the lease has ended.
+            ValueError: the state is too long.
+        """
+        async with self._one_save:
+            await self._lease.prepare(state, position)
+            self.prepared, self._prepared_count = Prepared(state=state, position=position), count
+
+    async def confirm(self) -> None:
+        """
+        Store the position for which an earlier term prepared something, before anything of this one is handed on.
+
+        Raises:
+            LeaseLost: the lease has ended.
+            ValueError: nothing is prepared, or it was by this term.
+        """
+        if self.prepared is None or self._prepared_count or self._marked[0]:
+            raise ValueError("nothing is prepared that an earlier term left; look at context.prepared first")
+        async with self._one_save:
+            position = self.prepared.position
+            await self._lease.checkpoint(position)
+            self._marked = self._saved = (0, position)
+            self.prepared = None
+
+    @property
+    def keeps_prepared(self) -> bool:
+        """Whether what is prepared is for a position behind the newest mark."""
+        return self._keeps_prepared(self._marked[0])
+
+    def _keeps_prepared(self, count: int) -> bool:
+        return self.prepared is not None and count < self._prepared_count
+
+    def _stored(self, newest: tuple[int, str]) -> None:
+        is_news = newest[0] > self._saved[0]
         self._saved = newest
+        if is_news and not self._keeps_prepared(newest[0]):
+            self.prepared = None
 
     async def _save_weight(self) -> None:
         """Store the weight of a partition in which nothing happens any more: no checkpoint would tell of that."""
@@ -158,7 +219,7 @@ class Checkpointer:
 
     def _applied(self) -> None:
         assert self._in_doubt is not None  # Set before it was sent.
-        self._saved = self._in_doubt
+        self._stored(self._in_doubt)
         self.mark(*self._in_doubt)
         self._in_doubt = None
 

@@ -17,6 +17,7 @@ from processor_host.record_events import (
     CheckpointMissing,
     LetterFailed,
     LetterWritten,
+    OneAtATime,
     PartitionDone,
     PartitionPausedFor,
     PartitionStopped,
@@ -43,6 +44,7 @@ __all__ = [
     "LetterFailed",
     "LetterWritten",
     "LoopStalled",
+    "OneAtATime",
     "PartitionDone",
     "PartitionGap",
     "PartitionPausedFor",
@@ -174,9 +176,6 @@ class PumpEnded(Event):
     reason: str
 
 
-
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailed(Event):
     """The source did not answer; the reader tries again after `pause_s`."""
@@ -193,7 +192,6 @@ class PartitionGap(Event):
 
     partition: str
     position: str
-
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ Knows no order and no policy. Whoever hands on says how the unit's checkpoints a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -20,12 +20,23 @@ from processor_host.processor import Batch
 from processor_host.term import Term
 from processor_host.user_code import UserFailed, call_user
 
-__all__ = ["Commit", "Handing", "Save"]
+__all__ = ["Handing", "Marking"]
 
-Save = Callable[[int], Awaitable[None]]
-"""Stores that the records of the unit up to this index are done."""
-Commit = Callable[[int, Sequence[Any]], Awaitable[None]]
-"""Stores that, together with a user's operations."""
+
+class Marking(Protocol):
+    """How one unit's own checkpoints are stored; indices are those of its records."""
+
+    async def save(self, index: int) -> None:
+        """See `Batch.checkpoint`."""
+        ...
+
+    async def commit(self, index: int, operations: Sequence[Any]) -> None:
+        """See `Batch.transaction`."""
+        ...
+
+    async def prepare(self, index: int, state: str) -> None:
+        """See `Batch.prepare`."""
+        ...
 
 
 class Handing:
@@ -45,7 +56,7 @@ class Handing:
             self._term.tell(BatchCut(partition=lease.partition, token=lease.token, records=self._at_work))
 
     async def hand_on(
-        self, records: Sequence[Record], *, byte_count: int, lag_s: float | None, save: Save, commit: Commit
+        self, records: Sequence[Record], *, byte_count: int, lag_s: float | None, marking: Marking
     ) -> UserFailed | None:
         """
         Have a unit handled.
@@ -54,8 +65,7 @@ class Handing:
             records: Of the unit, at least one.
             byte_count: Of their payload.
             lag_s: As `Batch.lag_s`.
-            save: How `batch.checkpoint` stores.
-            commit: How `batch.transaction` does.
+            marking: How what the batch's own methods ask for is stored.
 
         Returns:
             None once all of its records are done; else what user code raised.
@@ -64,7 +74,15 @@ class Handing:
             LeaseLost: the lease has ended.
         """
         term = self._term
-        batch = Batch(records, lease=term.lease, lag_s=lag_s, save=save, commit=commit, pause=self._pause)
+        batch = Batch(
+            records,
+            lease=term.lease,
+            lag_s=lag_s,
+            save=marking.save,
+            commit=marking.commit,
+            pause=self._pause,
+            prepare=marking.prepare,
+        )
         began_s = term.parts.clock.now_s()
         self._at_work += len(records)
         try:

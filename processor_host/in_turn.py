@@ -26,8 +26,10 @@ import anyio
 from partitions.clocks import wait_until
 from partitions.sources.base import Record
 from processor_host.buffer import Chunk
+from processor_host.caution import Phase
+from processor_host.checkpointer import Checkpointer
 from processor_host.events import BatchSplit, CheckpointMissing
-from processor_host.failures import Again, SplitUp, StopPartition
+from processor_host.failures import Again, HostDied, SplitUp, StopPartition
 from processor_host.filling import Filling
 from processor_host.giving_up import Decision, GivingUp
 from processor_host.handing import Handing
@@ -45,6 +47,30 @@ MISSING_TOLD_S: Final = 60.0
 Ended = Outcome | RunAgain
 
 
+class _Marking:
+    """The marks of one unit, whose first record is the one after `before` others of this term."""
+
+    __slots__ = ("_before", "_checkpointer", "_records")
+
+    def __init__(self, checkpointer: Checkpointer, before: int, records: Sequence[Record]) -> None:
+        self._checkpointer = checkpointer
+        self._before = before
+        self._records = records
+
+    async def save(self, index: int) -> None:
+        """See `Marking`."""
+        self._checkpointer.mark(self._before + index + 1, self._records[index].position)
+        await self._checkpointer.save()
+
+    async def commit(self, index: int, operations: Sequence[Any]) -> None:
+        """See `Marking`."""
+        await self._checkpointer.commit(self._before + index + 1, self._records[index].position, operations)
+
+    async def prepare(self, index: int, state: str) -> None:
+        """See `Marking`."""
+        await self._checkpointer.prepare(self._before + index + 1, self._records[index].position, state)
+
+
 class InTurn:
     """Hands on what one run of a processor is given."""
 
@@ -59,8 +85,8 @@ class InTurn:
         self._handed = term.checkpointer.marked
         """Records of this term that were handed on and are done or given up, whether or not they are marked."""
 
-    async def run(self) -> Ended:
-        """Hand on until something ends that."""
+    async def run(self, *, while_suspect: bool = False) -> Ended | None:
+        """Hand on until something ends that; None where it was to end with the term's one-at-a-time phase, and did."""
         term = self._term
         if (carried := term.take_carried()) is not None:
             self._handed = carried.before
@@ -72,7 +98,7 @@ class InTurn:
                 ended = await self._behind(carried.chunk)
             if ended is not None:
                 return ended
-        while True:
+        while not while_suspect or term.is_one_at_a_time():
             chunk = await self._filling.next()
             if chunk is None or term.lease.asked.is_set():
                 return Outcome.DRAINED
@@ -82,6 +108,7 @@ class InTurn:
             if ended is not None:
                 return ended
             self._filling.done()
+        return None
 
     async def _behind(self, chunk: Chunk) -> Ended | None:
         """Return how the run ends behind a chunk that is done, if it does."""
@@ -96,9 +123,16 @@ class InTurn:
         term = self._term
         base = self._handed
         if pieces is None:
-            pieces = Pieces.of(len(chunk.records), single=self._is_single)
+            is_single = self._is_single or term.is_one_at_a_time()
+            pieces = Pieces.of(len(chunk.records), single=is_single, attempts=term.take_attempts())
         while pieces.left:
             term.lease.ensure_held()
+            if term.caution is not None:
+                ended, pieces = await self._with_care(chunk, pieces, base)
+                if ended is not None:
+                    return ended
+                if not pieces.left:
+                    break
             piece = pieces.left[0]
             failed = await self._hand_on_piece(chunk, piece, base)
             if failed is None:
@@ -118,37 +152,27 @@ class InTurn:
         return None
 
     async def _hand_on_piece(self, chunk: Chunk, piece: Piece, base: int) -> UserFailed | None:
-        checkpointer = self._term.checkpointer
         first = piece.start
         is_whole = piece.stop - first == len(chunk.records)
         records = chunk.records if is_whole else chunk.records[first : piece.stop]
-
-        async def save(index: int) -> None:
-            checkpointer.mark(base + first + index + 1, records[index].position)
-            await checkpointer.save()
-
-        async def commit(index: int, operations: Sequence[Any]) -> None:
-            await checkpointer.commit(base + first + index + 1, records[index].position, operations)
-
         return await self._handing.hand_on(
             records,
             byte_count=chunk.bytes if is_whole else sum(len(record.data) for record in records),
             lag_s=chunk.lag_s,
-            save=save,
-            commit=commit,
+            marking=_Marking(self._term.checkpointer, base + first, records),
         )
 
     def _done(self, count: int, chunk: Chunk, piece: Piece) -> None:
         """Note that a piece is done or given up."""
         self._term.failures.clear()
+        self._term.failing = None
+        self._term.passed(piece.stop - piece.start)
         if self._term.is_manual:
             self._term.failed_at.pop(chunk.records[piece.start].position, None)
         else:
             self._term.checkpointer.mark(count, chunk.records[piece.stop - 1].position)
 
-    async def _failed(
-        self, failed: UserFailed, chunk: Chunk, pieces: Pieces, base: int
-    ) -> tuple[Ended | None, Pieces]:
+    async def _failed(self, failed: UserFailed, chunk: Chunk, pieces: Pieces, base: int) -> tuple[Ended | None, Pieces]:
         """Do what the policy says about the first of the pieces; return how the run ends, if it does."""
         term = self._term
         if not term.lease.is_held():
@@ -160,28 +184,71 @@ class InTurn:
         is_blamed = bool(pieces.left) and pieces.left[0].stop == stopped_at
         records: tuple[Record, ...] = ()
         if is_blamed:
-            pieces = self._counted(pieces, chunk)
+            pieces = self._counted(pieces, chunk, base)
             records = chunk.records[pieces.left[0].start : stopped_at]
         piece = pieces.left[0] if is_blamed else Piece(start=stopped_at, stop=stopped_at, attempts=1)
-        decision = await self._giving_up.decide(
-            failed, attempts=piece.attempts, records=records, is_part=piece.is_part
-        )
+        decision = await self._giving_up.decide(failed, attempts=piece.attempts, records=records, is_part=piece.is_part)
         return await self._act(decision, failed, chunk, pieces, base)
 
-    def _counted(self, pieces: Pieces, chunk: Chunk) -> Pieces:
+    async def _with_care(self, chunk: Chunk, pieces: Pieces, base: int) -> tuple[Ended | None, Pieces]:
+        """Do what has to be stored before the next unit begins, in a term whose partition a host died with."""
+        term = self._term
+        caution = term.caution
+        assert caution is not None  # Called only then.
+        phase = caution.phase(term.parts.clock.now_s())
+        if phase is Phase.CAREFUL:
+            await term.checkpointer.save()
+            return None, pieces
+        if phase is Phase.NORMAL or len(pieces.left) == 0:
+            term.caution = None
+            return None, pieces
+        piece = pieces.left[0]
+        if (attempts := term.take_deaths()) > 0:
+            record = chunk.records[piece.start]
+            failed = UserFailed("process", HostDied(record.partition, record.position, attempts))
+            decision = await self._giving_up.decide(failed, attempts=attempts, records=(record,), is_part=True)
+            if not isinstance(decision.step, Again):
+                ended, pieces = await self._act(decision, failed, chunk, pieces, base, stays_open=True)
+                return (
+                    (ended, pieces)
+                    if ended is not None or not pieces.left
+                    else await self._with_care(chunk, pieces, base)
+                )
+        # Where only the user marks, no write tells which record is next unless it is the first behind the checkpoint.
+        if term.checkpointer.marked == base + piece.start:
+            await term.checkpointer.attempt()
+            term.caution = caution.begun()
+        return None, pieces
+
+    def _counted(self, pieces: Pieces, chunk: Chunk, base: int) -> Pieces:
         """Count one more failure of the first piece; where it is read again, by the position of its first record."""
+        first = pieces.left[0]
         if not self._term.is_manual:
-            return pieces.failed()
+            pieces = pieces.failed()
+            is_single = first.stop - first.start == 1
+            self._term.failing = (base + first.start, pieces.left[0].attempts) if is_single else None
+            return pieces
         position = chunk.records[pieces.left[0].start].position
         attempts = self._term.failed_at[position] = self._term.failed_at.get(position, 0) + 1
         return pieces.failed(attempts)
 
     async def _act(
-        self, decision: Decision, failed: UserFailed, chunk: Chunk, pieces: Pieces, base: int
+        self,
+        decision: Decision,
+        failed: UserFailed,
+        chunk: Chunk,
+        pieces: Pieces,
+        base: int,
+        *,
+        stays_open: bool = False,
     ) -> tuple[Ended | None, Pieces]:
         term = self._term
         failure, step = decision.failure, decision.step
-        stays_open = self._stays_open or (not isinstance(step, Again) and (term.is_manual or failure.stage == "decode"))
+        stays_open = (
+            stays_open
+            or self._stays_open
+            or (not isinstance(step, Again) and (term.is_manual or failure.stage == "decode"))
+        )
         # Otherwise it is told once the processor is closed and what was done is stored.
         is_told = stays_open or not isinstance(step, Again)
         if is_told:
@@ -204,7 +271,9 @@ class InTurn:
             case _:
                 piece = pieces.left[0]
                 after = chunk.records[piece.start - 1].position if piece.start else self._position_before(base)
-                if not await self._giving_up.give_up(step, failure, after=after):
+                marking = _Marking(term.checkpointer, base + piece.start, failure.records)
+                commit = None if term.is_manual else marking.commit
+                if not await self._giving_up.give_up(step, failure, after=after, commit=commit):
                     return Outcome.DRAINED, pieces
                 self._done(base + piece.stop, chunk, piece)
                 pieces = pieces.passed()

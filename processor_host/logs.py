@@ -72,6 +72,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.ProcessorFailed: ("warning", "processor.failed"),
     host_events.BatchSplit: ("info", "batch.split"),
     host_events.RecordsGivenUp: ("warning", "records.given_up"),
+    host_events.OneAtATime: ("warning", "records.suspected"),
     host_events.LetterWritten: ("debug", "letter.written"),
     host_events.LetterFailed: ("warning", "letter.failed"),
     host_events.PartitionStopped: ("error", "partition.stopped"),

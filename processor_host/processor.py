@@ -11,10 +11,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from partitions.items import Prepared
 from partitions.leases import Lease
 from partitions.sources.base import Record
 from processor_host.failures import Failure, Policy
@@ -62,6 +63,24 @@ class ProcessorContext:
     group: str
     resources: Any
     """What the host's `lifespan` yielded; None without one."""
+    prepared: Prepared | None = None
+    """What was prepared by `batch.prepare` before a fail-over and never checkpointed: `state` and `position`."""
+    confirm: Callable[[], Awaitable[None]] | None = field(default=None, compare=False, repr=False)
+
+    async def confirm_prepared(self) -> None:
+        """
+        Store the position of `prepared`: its records are done after all, and the first batch begins behind them.
+
+        For `open`, where the other half of what was prepared turns out to have been done. Without this call the records
+        come again from the checkpoint.
+
+        Raises:
+            ValueError: nothing is prepared by an earlier term.
+            LeaseLost: the lease has ended.
+        """
+        if self.confirm is None:
+            raise ValueError("this context was made without a lease's store, so nothing is prepared")
+        await self.confirm()
 
 
 class Batch:
@@ -74,7 +93,10 @@ class Batch:
         lag_s: Seconds between the partition's newest record and the last one here; None where the source cannot say.
     """
 
-    __slots__ = ("_commit", "_index_of", "_pause", "_records", "_save", "lag_s", "lease", "partition")
+    __slots__ = (
+        *("_commit", "_index_of", "_pause", "_prepare", "_records", "_save"),
+        *("lag_s", "lease", "partition"),
+    )
 
     def __init__(
         self,
@@ -85,11 +107,13 @@ class Batch:
         save: Callable[[int], Awaitable[None]],
         commit: Callable[[int, Sequence[Any]], Awaitable[None]] | None = None,
         pause: Callable[[float], None] | None = None,
+        prepare: Callable[[int, str], Awaitable[None]] | None = None,
     ) -> None:
         self._records = tuple(records)
         self._save = save
         self._commit = commit
         self._pause = pause
+        self._prepare = prepare
         self._index_of: dict[str, int] | None = None
         self.partition = lease.partition
         self.lease = lease
@@ -163,6 +187,26 @@ class Batch:
             operations = collector.taken()
         await self._commit(index, operations)
 
+    async def prepare(self, state: str, upto: Record | None = None) -> None:
+        """
+        Store a state of your own beside the checkpoint, before a write elsewhere that belongs with it: two phases.
+
+        If this host dies before the checkpoint reaches `upto`, the next owner finds both in `context.prepared`. There
+        it looks whether the write was done, and calls `context.confirm_prepared()` if so.
+
+        Args:
+            state: At most 4,096 bytes of UTF-8; store the key of anything larger.
+            upto: A record of this batch, up to which the state speaks; None for the last one.
+
+        Raises:
+            ValueError: `upto` is not of this batch, or the state is too long.
+            LeaseLost: the lease has ended; nothing was stored.
+        """
+        index = self._index(upto, "prepare")
+        if self._prepare is None:
+            raise TypeError("this batch was made without a way to prepare; whatever made it should use `with_records`")
+        await self._prepare(index, state)
+
     def pause_s(self, seconds: float) -> None:
         """
         Hand on nothing more of this partition for a while, counted from now; the last call counts.
@@ -194,7 +238,13 @@ class Batch:
         if len(records) != len(self):
             raise ValueError(f"{len(records)} records in the place of {len(self)}, expected as many")
         return Batch(
-            records, lease=self.lease, lag_s=self.lag_s, save=self._save, commit=self._commit, pause=self._pause
+            records,
+            lease=self.lease,
+            lag_s=self.lag_s,
+            save=self._save,
+            commit=self._commit,
+            pause=self._pause,
+            prepare=self._prepare,
         )
 
     def _index(self, upto: Record | None, what: str) -> int:

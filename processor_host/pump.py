@@ -62,9 +62,15 @@ class PartitionPump:
         if outcome is Outcome.PARTITION_ENDED:
             if await self.lease.complete(await self._children()):
                 self._parts.on_freed(self.lease)
-        elif outcome is not Outcome.LOST and await self.lease.release(self._term.checkpointer.unsaved):
+        elif outcome is not Outcome.LOST and await self._release():
             self._parts.on_freed(self.lease)
         self._term.tell(PumpEnded(partition=self.lease.partition, token=self.lease.token, reason=outcome.value))
+
+    async def _release(self) -> bool:
+        term = self._term
+        return await self.lease.release(
+            term.checkpointer.unsaved, attempts=term.attempts, keeps_prepared=term.checkpointer.keeps_prepared
+        )
 
     async def _children(self) -> Sequence[Child]:
         try:
@@ -105,9 +111,7 @@ class PartitionPump:
         await self._save_unless_asked()
         if self.lease.is_held():
             self._term.tell(
-                PartitionDone(
-                    partition=self.lease.partition, token=self.lease.token, handled=self._term.handled
-                )
+                PartitionDone(partition=self.lease.partition, token=self.lease.token, handled=self._term.handled)
             )
             replay.park(self.lease.partition)
             await self.lease.asked.wait()

@@ -17,6 +17,7 @@ __all__ = [
     "CheckpointMissing",
     "LetterFailed",
     "LetterWritten",
+    "OneAtATime",
     "PartitionDone",
     "PartitionPausedFor",
     "PartitionStopped",
@@ -57,6 +58,18 @@ class BatchSplit(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OneAtATime(Event):
+    """Hosts died with this partition, maybe of a record: a batch of records is handed on one by one, each counted."""
+
+    partition: str
+    token: int
+    suspects: int
+    """Terms in a row that ended without a release, nothing done since."""
+    attempts: int
+    """Calls with the first record that were begun and did not end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorFailed(Event):
     """User code raised; it starts again from its checkpoint after `pause_s`."""
 
@@ -79,7 +92,8 @@ class RecordsGivenUp(Event):
     """
     Records reached the limit of their failure policy and count as done. `policy`: "dead letter" or "skip".
 
-    At least once: a host that dies before the checkpoint is stored gives them up again, and writes their letters again.
+    At least once: a host that dies before the checkpoint is stored gives them up again, and writes their letters again;
+    except where `LetterWritten.with_checkpoint` says that both are stored together.
     """
 
     partition: str
@@ -102,6 +116,8 @@ class LetterWritten(Event):
     position: str
     sink: str
     is_whole: bool
+    with_checkpoint: bool = False
+    """Stored in one transaction with the checkpoint: exactly once. Else at least once, since a crash repeats it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,6 +71,9 @@ class Replay:
         self._random = random
         self._on_event = on_event
         self._on_change = on_change
+        self._beats: dict[str, int] = {}
+        """Of the other sessions, at the first look after something changed here."""
+        self._is_new = True
 
     def check(self) -> None:
         """
@@ -102,6 +105,7 @@ class Replay:
     def park(self, partition: str) -> None:
         """Note that a partition is over and its lease is kept."""
         self.parked.add(partition)
+        self._is_new = True
         self._on_change()
 
     def left(self, partition: str) -> None:
@@ -123,8 +127,10 @@ class Replay:
         """
         Say whether nothing is left for this host: every partition is over here, finished, paused, or another host's.
 
-        What another host holds is its own to end. If that one leaves first, its partitions come here, and are over at
-        once where it had come so far.
+        What another host holds is its own to end, as long as it is alive: its beat has moved since the last partition
+        was over here, and it is not draining. A host that has just died looks alive until then, and if this one left
+        too, nobody would end what it held. If that one leaves first, its partitions come here, and are over at once
+        where it had come so far.
 
         Args:
             leases: All leases as last read.
@@ -136,11 +142,24 @@ class Replay:
             return True
         if listing is None or not listing.partitions <= leases.keys():
             return False
-        others = {session.session_id for session in sessions if session.session_id != session_id}
-        return all(
-            lease.finished or lease.paused or partition in self.parked or lease.owner in others
-            for partition, lease in leases.items()
-        )
+        sessions = [session for session in sessions if session.session_id != session_id]
+        if self._is_new:
+            self._beats = {session.session_id: session.beat for session in sessions}
+            self._is_new = False
+        others = {
+            session.session_id
+            for session in sessions
+            if not session.draining and session.beat > self._beats.get(session.session_id, -1)
+        }
+
+        def is_over(lease: LeaseItem) -> bool:
+            if lease.finished or lease.paused or lease.partition in self.parked or lease.owner in others:
+                return True
+            # A child begins once its parent is finished; one whose parent is kept at its end, or paused, never does.
+            parents = [leases[parent] for parent in lease.parents if parent in leases]
+            return lease.token == 0 and any(not parent.finished and is_over(parent) for parent in parents)
+
+        return all(is_over(lease) for lease in leases.values())
 
     def done(self) -> ReplayDone:
         """Return what is told once nothing is left."""

@@ -18,7 +18,7 @@ from processor_host.beside import Beside
 from processor_host.buffer import RecordBuffer
 from processor_host.ends import End
 from processor_host.errors import SettingsError
-from processor_host.events import PumpStarted
+from processor_host.events import OneAtATime, PumpStarted
 from processor_host.failures import StopPartition
 from processor_host.filling import Filling
 from processor_host.giving_up import GivingUp
@@ -121,9 +121,20 @@ class Running:
             host_id=self._parts.host_id,
             group=self._parts.group,
             resources=self._parts.resources,
+            prepared=self._term.checkpointer.prepared,
+            confirm=self._term.checkpointer.confirm,
         )
         await self._kind.open(context)
         since_acquired_s = self._parts.clock.now_s() - self._acquired_s
+        if self._term.caution is not None and self._lease.suspects:
+            self._term.tell(
+                OneAtATime(
+                    partition=self._lease.partition,
+                    token=self._lease.token,
+                    suspects=self._lease.suspects,
+                    attempts=self._lease.attempts,
+                )
+            )
         self._term.tell(
             PumpStarted(
                 partition=self._lease.partition,
@@ -149,11 +160,14 @@ class Running:
             tasks.start_soon(self._reader().run, buffer, name=f"read {self._lease.key}")
         tasks.start_soon(self._save_regularly, name=f"checkpoint {self._lease.key}")
         is_beside = kind.is_single and self._parts.bounds.concurrency > 1
-        strategy = (Beside if is_beside else InTurn)(self._term, kind, handing, filling)
-        ended: Outcome | RunAgain = Outcome.DRAINED
+        in_turn = InTurn(self._term, kind, handing, filling)
+        ended: Outcome | RunAgain | None = Outcome.DRAINED
         try:
             with anyio.CancelScope() as self._cut:
-                ended = await strategy.run()
+                # One at a time first, where a host died with one of these records.
+                ended = await in_turn.run(while_suspect=True) if is_beside else await in_turn.run()
+                if ended is None:
+                    ended = await Beside(self._term, kind, handing, filling).run()
         except SettingsError as error:
             if replay is None:
                 raise
@@ -163,6 +177,7 @@ class Running:
         if self._cut.cancelled_caught:
             handing.tell_cut()
             return Outcome.DRAINED
+        assert ended is not None  # Only what was to go on side by side ends with nothing.
         return ended
 
     def _reader(self) -> ReadAhead:

@@ -17,6 +17,7 @@ import anyio
 from partitions.events import Event, tell
 from partitions.leases import Lease
 from processor_host.buffer import Chunk
+from processor_host.caution import Caution, Phase
 from processor_host.checkpointer import Checkpointer
 from processor_host.events import ProcessorFailed
 from processor_host.pieces import Pieces
@@ -71,6 +72,8 @@ class Term:
         checkpointer: How far it has come.
         handled: Records that were done or given up.
         failures: Failures in a row of `open`, and of `close` at the partition's end, by stage.
+        failing: The number of a single record that failed last, and how often in a row.
+        caution: How carefully records are handed on, where a host died with this partition; None where none did.
         failed_at: Where nothing is carried: how often what begins at a position has failed in a row.
     """
 
@@ -87,7 +90,45 @@ class Term:
         self.handled = 0
         self.failures: dict[str, int] = {}
         self.failed_at: dict[str, int] = {}
+        self.failing: tuple[int, int] | None = None
+        self.caution: Caution | None = None
+        bounds = parts.bounds
+        if lease.suspects > 0:
+            self.caution = Caution.of(
+                suspects=lease.suspects,
+                attempts=lease.attempts,
+                batch_records_max=bounds.batch_records_max,
+                checkpoint_interval_s=bounds.checkpoint_interval_s,
+            )
+        self._deaths = lease.attempts if lease.suspects > 0 else 0
+        self._attempts = lease.attempts
         self._carried: Carried | None = None
+
+    def is_one_at_a_time(self) -> bool:
+        """Say whether records are handed on alone, their attempt stored before."""
+        return self.caution is not None and self.caution.phase(self.parts.clock.now_s()) is Phase.ONE_AT_A_TIME
+
+    def take_deaths(self) -> int:
+        """Return how often hosts died with the first record of the term, once; 0 for every other."""
+        deaths, self._deaths = self._deaths, 0
+        return deaths
+
+    def take_attempts(self) -> int:
+        """Return how often the first record of the term was tried before, once; 0 for every other."""
+        attempts, self._attempts = self._attempts, 0
+        return attempts
+
+    def passed(self, count: int) -> None:
+        """Note that so many records are over."""
+        if self.caution is not None:
+            self.caution = self.caution.passed(count, self.parts.clock.now_s())
+
+    @property
+    def attempts(self) -> int | None:
+        """What a release tells of the first record that is not done: its failures in a row; None where it has none."""
+        if self.failing is None or self.failing[0] != self.checkpointer.marked:
+            return None
+        return self.failing[1]
 
     @property
     def is_manual(self) -> bool:

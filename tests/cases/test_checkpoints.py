@@ -35,7 +35,11 @@ class Stopping(PartitionProcessor):
         """Handle the first records, then wait for ever."""
         self._batches[batch.partition] = batch
         records = self._kept[batch.partition] = list(batch)
-        await batch.checkpoint(next(record for record in records if record.position == self._upto))
+        # After a death records come one at a time; the others of this term are before the one.
+        last = next((record for record in records if record.position == self._upto), None)
+        if last is None:
+            return
+        await batch.checkpoint(last)
         with anyio.CancelScope(shield=self._stubborn):
             await anyio.sleep_forever()
 

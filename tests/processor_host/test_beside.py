@@ -260,7 +260,7 @@ async def test_checkpoint_from_a_middleware_never_passes_an_unfinished_record() 
         stored.append((record.position, stage.lease().position))
 
     working = Working(lambda record: {"1": 1.0, "2": 0.2, "3": 2.0}[record.position])
-    bounds = {"concurrency": 3, "window_max": 9, "checkpoint_interval_s": 99.0}
+    bounds: dict[str, Any] = {"concurrency": 3, "window_max": 9, "checkpoint_interval_s": 99.0}
     async with pumping(stage, working.log, factory=working.factory, given={"middleware": (saving,)}, **bounds):
         await passes(4)
 

@@ -4,6 +4,7 @@ What stands between reading and handing on: fuller batches, pauses from inside, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from partitions.positions import EARLIEST
 from partitions.sources.base import Record
 from processor_host.buffer import ByteBudget
 from processor_host.ends import Until, UntilTime, parse_until
+from processor_host.errors import SettingsError
 from processor_host.events import PartitionDone, PartitionPausedFor, ReadFailed
 from processor_host.processor import Batch, CloseReason
 from processor_host.replay import Replay
@@ -289,6 +291,39 @@ async def test_end_is_asked_for_again_where_the_source_does_not_say() -> None:
 
         assert (it.log.finished, replay.parked) == ([1, 2, 3, 4, 5], {"p0"})
         assert len(stage.events_of(ReadFailed)) == 2
+
+
+async def test_time_that_no_record_has_is_an_error_of_the_whole_replay() -> None:
+    """Tried again, it would fail for ever, on every host."""
+    stage = Stage()
+    put(stage, 5)
+    inner = stage.source_of_a_host()
+
+    class Timeless:
+        """A source that does not say when its records were written."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        def reader(self, partition: str, position: str) -> Any:
+            reader = inner.reader(partition, position)
+            read = reader.read
+
+            async def read_without(**how: Any) -> Any:
+                fetched = await read(**how)
+                return replace(fetched, records=tuple(replace(each, time_s=None) for each in fetched.records))
+
+            reader.read = read_without  # type: ignore[method-assign]
+            return reader
+
+    replay = replay_of(stage, UntilTime(time_s=stage.now_s + 1.0))
+    source: Any = Timeless()
+    async with pumping(stage, source=source, given={"replay": replay}) as it:
+        assert await it.over() == "drained"
+
+    assert it.log.started == []
+    with pytest.raises(SettingsError, match="has no time, so no time can end the replay"):
+        replay.check()
 
 
 async def test_ask_does_not_wait_for_the_end_of_a_replay_to_be_found() -> None:

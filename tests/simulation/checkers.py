@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partitions.verbs import Acquire, Complete, Create, Pause, Release, Resume, SaveCheckpoint
+from partitions.verbs import Acquire, Attempt, Complete, Create, Pause, Release, Resume, SaveCheckpoint
 from tests.simulation.facts import Facts
 from tests.simulation.protocol import PROTOCOL
 from tests.world.checks import position_order
@@ -124,7 +124,7 @@ def orphans_first(facts: Facts) -> Iterator[str]:
 def tokens(facts: Facts) -> Iterator[str]:
     """Every acquire raises the token by one, and an owner changes to another in no other way."""
     last: dict[str, tuple[int, str | None]] = defaultdict(lambda: (0, None))
-    for write in facts.applied(Create, Acquire, SaveCheckpoint, Release, Complete):
+    for write in facts.applied(Create, Acquire, Attempt, SaveCheckpoint, Release, Complete):
         item = write.result.item
         token, owner = last[item.partition]
         if isinstance(write.verb, Acquire):
@@ -139,7 +139,7 @@ def positions(facts: Facts) -> Iterator[str]:
     """A stored position never goes back, and only the newest term stores one."""
     stored: dict[str, float] = defaultdict(float)
     newest: dict[str, tuple[int, str]] = {}
-    for write in facts.applied(Acquire, SaveCheckpoint, Release, Complete):
+    for write in facts.applied(Acquire, Attempt, SaveCheckpoint, Release, Complete):
         verb, item = write.verb, write.result.item
         if isinstance(verb, Acquire):
             newest[verb.partition] = (item.token, verb.session_id)

@@ -23,6 +23,7 @@ from partitions.verbs import (
     Acquire,
     Applied,
     Ask,
+    Attempt,
     Beat,
     Complete,
     Create,
@@ -257,7 +258,7 @@ class Facts:
 
     def checkpoints(self) -> Iterator[Write]:
         """Yield the writes that stored a position, in order."""
-        for write in self.applied(SaveCheckpoint, Release):
+        for write in self.applied(Attempt, SaveCheckpoint, Release):
             if write.verb.position is not None:
                 yield write
 

@@ -17,7 +17,7 @@ import anyio
 from partitions.errors import SourceUnavailable, StoreUnavailable
 from partitions.events import SessionBegan
 from partitions.items import LeaseItem
-from partitions.verbs import Beat, SaveCheckpoint
+from partitions.verbs import Attempt, Beat, SaveCheckpoint
 from tests.simulation.checkers import Failure
 from tests.simulation.facts import Facts
 from tests.simulation.guests import Exit, Guests
@@ -117,7 +117,7 @@ class Calm:
                 self._world.source.put(info.partition, b"last", key=info.partition)
         await anyio.sleep(REST_S)
         for write in self._world.network.history:
-            if write.at_s > since_s and not isinstance(write.verb, Beat | SaveCheckpoint):
+            if write.at_s > since_s and not isinstance(write.verb, Attempt | Beat | SaveCheckpoint):
                 raise Broken("no step in a balanced group", f"{write}")
         if unhandled := self._unhandled():
             raise Broken("everything is handled", f"written {REST_S} s ago to a group at rest: {unhandled}")
