@@ -25,8 +25,9 @@ R = TypeVar("R")
 
 OPERATIONS: Final = (
     # The writes, one for each verb.
-    *("create", "acquire", "save_checkpoint", "attempt", "prepare", "release", "complete", "pause", "resume", "delete"),
-    *("register", "beat", "fence", "leave", "drain", "ask", "set_up", "adopt"),
+    *("create", "acquire", "save_checkpoint", "attempt", "prepare", "release", "complete"),
+    *("pause", "resume", "delete", "raise"),
+    *("register", "beat", "fence", "leave", "drain", "ask", "set_up", "adopt", "note_restore"),
     # A user's transaction.
     "commit",
     *("read_leases", "read_some_leases", "read_lease", "read_sessions", "read_session", "read_group"),
