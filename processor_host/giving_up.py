@@ -3,13 +3,19 @@ What becomes of a failure: asks the policy, and does what it says beyond trying 
 
 Knows no order of records and no pieces. Nothing is passed over here without its letter: a sink that fails is tried
 again with growing pauses until the letter is written, the lease is asked for, or the term ends.
+
+A letter is written before the checkpoint, so a host that dies between them writes it again. Where the sink can join a
+transaction of the lease store, both are one write, and what became of a try without an answer is found out before the
+next one: then a letter is written exactly once.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any, Final, cast
 
 import anyio
 
@@ -17,6 +23,7 @@ from partitions.clocks import wait_until
 from partitions.errors import LeaseLost
 from partitions.retries import Waits
 from partitions.sources.base import Record
+from partitions.transactions import TransactionsUnsupported
 from processor_host.decoding import DecodeFailed
 from processor_host.events import LetterFailed, LetterWritten, PartitionStopped, RecordsGivenUp
 from processor_host.failures import (
@@ -32,7 +39,7 @@ from processor_host.failures import (
     what_next,
 )
 from processor_host.kinds import Kind
-from processor_host.letters.base import Letter, LetterSink, letter_of
+from processor_host.letters.base import JoiningSink, Letter, LetterSink, letter_of
 from processor_host.term import Term
 from processor_host.user_code import UserFailed, call_user, text_of
 
@@ -40,6 +47,11 @@ __all__ = ["Decision", "GivingUp"]
 
 LETTER_S = 30.0
 """How long a sink may take for one letter; then it counts as failed."""
+TOGETHER_MAX: Final = 8
+"""Letters in one transaction: the largest that DynamoDB takes, of 400 KB each, stay below its limit of 4 MB."""
+
+Commit = Callable[[int, Sequence[Any]], Awaitable[None]]
+"""Stores that the records of a unit up to this index are done, together with operations of the lease store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +107,9 @@ class GivingUp:
         waits = Waits(first_s=first_s, most_s=max(first_s, policy.pause_max_s or waits.most_s))
         return Decision(failure=failure, step=step, pause_s=waits.after(step.attempt, term.parts.random))
 
-    async def give_up(self, step: Bury | PassOver, failure: Failure, *, after: str) -> bool:
+    async def give_up(
+        self, step: Bury | PassOver, failure: Failure, *, after: str, commit: Commit | None = None
+    ) -> bool:
         """
         Give the records of a failure up: each gets its letter first, where the policy wants one.
 
@@ -103,42 +117,34 @@ class GivingUp:
             step: What the policy said.
             failure: With the records.
             after: The position before the first of them.
+            commit: Stores how far it has come together with letters; None where nothing but the user may store that.
 
         Returns:
             True once they count as done; False where the lease was asked for before all letters were written.
         """
         term = self._term
-        for record in failure.records if isinstance(step, Bury) else ():
-            assert isinstance(step, Bury)  # Only then are there any.
-            letter = letter_of(
-                record,
-                error=failure.error,
-                stage=failure.stage,
-                attempts=failure.attempts,
-                after=after,
-                source=term.parts.source.url,
-                group=term.parts.group,
-                host_id=term.parts.host_id,
-                token=term.lease.token,
-                time_s=term.parts.wall_s(),
+        done = len(failure.records)
+        if isinstance(step, Bury):
+            done = await self._bury(step.sink, self._letters(failure, after), commit)
+        if done:
+            term.handled += done
+            term.tell(
+                RecordsGivenUp(
+                    partition=term.lease.partition,
+                    token=term.lease.token,
+                    policy="dead letter" if isinstance(step, Bury) else "skip",
+                    first=failure.records[0].position,
+                    last=failure.records[done - 1].position,
+                    records=done,
+                    attempts=failure.attempts,
+                    error=text_of(failure.error),
+                )
             )
-            if not await self._write(step.sink, letter):
-                return False
-            after = record.position
-        term.handled += len(failure.records)
-        term.tell(
-            RecordsGivenUp(
-                partition=term.lease.partition,
-                token=term.lease.token,
-                policy="dead letter" if isinstance(step, Bury) else "skip",
-                first=failure.records[0].position,
-                last=failure.records[-1].position,
-                records=len(failure.records),
-                attempts=failure.attempts,
-                error=text_of(failure.error),
-            )
-        )
-        return True
+        return done == len(failure.records)
+
+    def joins(self, step: Step) -> bool:
+        """Say whether letters of this step can be stored in one transaction with the checkpoint."""
+        return isinstance(step, Bury) and self._joining(step.sink) is not None
 
     async def stop(self, step: StopPartition) -> bool:
         """
@@ -155,7 +161,81 @@ class GivingUp:
         self._term.tell(PartitionStopped(partition=lease.partition, token=lease.token, reason=step.reason))
         return True
 
-    async def _write(self, sink: LetterSink, letter: Letter) -> bool:
+    def _letters(self, failure: Failure, after: str) -> list[Letter]:
+        term = self._term
+        letters = []
+        for record in failure.records:
+            letter = letter_of(
+                record,
+                error=failure.error,
+                stage=failure.stage,
+                attempts=failure.attempts,
+                after=after,
+                source=term.parts.source.url,
+                group=term.parts.group,
+                host_id=term.parts.host_id,
+                token=term.lease.token,
+                time_s=term.parts.wall_s(),
+            )
+            letters.append(letter)
+            after = record.position
+        return letters
+
+    async def _bury(self, sink: LetterSink, letters: Sequence[Letter], commit: Commit | None) -> int:
+        """Write letters, in order; return how many of the first records count as done for that."""
+        if commit is None or (joining := self._joining(sink)) is None:
+            for letter in letters:
+                if not await self._until_written(sink, (letter,), partial(self._write, sink, letter)):
+                    # Those before have their letters, and none of them is stored as done: they are written again.
+                    return 0
+            return len(letters)
+        for done in range(0, len(letters), TOGETHER_MAX):
+            part = letters[done : done + TOGETHER_MAX]
+            store = partial(commit, done + len(part) - 1)
+            if not await self._until_written(
+                sink, part, partial(self._write_together, joining, part, store), with_checkpoint=True
+            ):
+                return done
+        return len(letters)
+
+    def _joining(self, sink: LetterSink) -> JoiningSink | None:
+        """Return the sink, if its letters can be stored in one transaction with the checkpoint."""
+        if not hasattr(sink, "joins"):
+            return None
+        joining = cast("JoiningSink", sink)
+        try:
+            return joining if joining.joins(self._term.lease.begin_transaction()) else None
+        except TransactionsUnsupported:
+            return None
+
+    async def _write(self, sink: LetterSink, letter: Letter) -> None:
+        opened = await self._term.parts.sinks.opened(sink)
+        self._term.lease.ensure_held()
+        await opened.write(letter)
+
+    async def _write_together(
+        self, sink: JoiningSink, letters: Sequence[Letter], store: Callable[[Sequence[Any]], Awaitable[None]]
+    ) -> None:
+        """Store letters and the checkpoint behind them, unless an earlier try has done so."""
+        term = self._term
+        await term.parts.sinks.opened(sink)
+        await term.checkpointer.settle()
+        if term.checkpointer.position == letters[-1].position:
+            return
+        collector = term.lease.begin_transaction()
+        for letter in letters:
+            sink.join(collector, letter)
+        await store(collector.taken())
+
+    async def _until_written(
+        self,
+        sink: LetterSink,
+        letters: Sequence[Letter],
+        write: Callable[[], Awaitable[None]],
+        *,
+        with_checkpoint: bool = False,
+    ) -> bool:
+        """Try until letters are written, with growing pauses; False where the lease is asked for first."""
         term = self._term
         waits = term.parts.bounds.restart_waits
         attempt = 0
@@ -163,18 +243,16 @@ class GivingUp:
             attempt += 1
             try:
                 with anyio.fail_after(LETTER_S):
-                    opened = await term.parts.sinks.opened(sink)
-                    term.lease.ensure_held()
-                    await opened.write(letter)
+                    await write()
             except LeaseLost:
                 raise
             except Exception as error:  # Containment: a user may have written the sink.
                 pause_s = waits.after(attempt, term.parts.random)
                 term.tell(
                     LetterFailed(
-                        partition=letter.partition,
-                        token=letter.token,
-                        position=letter.position,
+                        partition=term.lease.partition,
+                        token=term.lease.token,
+                        position=letters[0].position,
                         sink=_url_of(sink),
                         error=text_of(error),
                         attempt=attempt,
@@ -183,15 +261,17 @@ class GivingUp:
                 )
                 await wait_until(term.parts.clock, term.parts.clock.now_s() + pause_s, term.lease.asked)
                 continue
-            term.tell(
-                LetterWritten(
-                    partition=letter.partition,
-                    token=letter.token,
-                    position=letter.position,
-                    sink=_url_of(sink),
-                    is_whole=letter.is_whole,
+            for letter in letters:
+                term.tell(
+                    LetterWritten(
+                        partition=letter.partition,
+                        token=letter.token,
+                        position=letter.position,
+                        sink=_url_of(sink),
+                        is_whole=letter.is_whole,
+                        with_checkpoint=with_checkpoint,
+                    )
                 )
-            )
             return True
         return False
 

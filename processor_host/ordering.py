@@ -105,12 +105,15 @@ class SideBySide:
 
     def end(self, number: int) -> None:
         """
-        Note that a record at work is done.
+        Note that a record at work is done, or that one that failed was given up.
 
         Raises:
-            ValueError: it is not at work.
+            ValueError: it is neither.
         """
-        self._stop_work(number)
+        if number in self._failed:
+            self._failed.remove(number)
+        else:
+            self._stop_work(number)
         key = self._record(number).key
         if key is not None:
             lane = self._lanes[key]

@@ -5,7 +5,9 @@ Knows no sink. A letter has everything that is needed to understand the failure 
 record is larger than the sink takes, its payload is cut and the letter says where the source still has it.
 
 Writing is at least once: a host that dies between the letter and the checkpoint writes the letter again. Within one
-term its `id` stays the same, so a sink that can tell keeps one. A later term may write its own.
+term its `id` stays the same, so a sink that can tell keeps one. A later term may write its own. Where the sink can join
+the transactions of the lease store (`JoiningSink`), letter and checkpoint are stored together, and a letter is written
+exactly once.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from partitions.errors import PartitionsError
 from partitions.sources.base import Record
 
 __all__ = [
     "Found",
+    "JoiningSink",
     "Letter",
     "LetterBox",
     "LetterSink",
@@ -125,6 +128,18 @@ class LetterSink(Protocol):
 
     async def close(self) -> None:
         """Let go of what `open` took. Twice does nothing."""
+        ...
+
+
+class JoiningSink(LetterSink, Protocol):
+    """A sink whose letters can be a part of a transaction of the lease store, together with the checkpoint."""
+
+    def joins(self, collector: object) -> bool:
+        """Say whether it can write within the transaction that this collector of the lease store collects."""
+        ...
+
+    def join(self, collector: Any, letter: Letter) -> None:
+        """Add the write of the letter to a transaction that it joins. Cuts what it cannot take."""
         ...
 
 

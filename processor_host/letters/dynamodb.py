@@ -18,6 +18,7 @@ from zlib import crc32
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.faults import AWS_ERRORS, FaultKind, fault_of
 from partitions.aws.places import AwsPlace, query_of
+from partitions.stores.dynamodb.operations import DynamoDBTransaction
 from processor_host.errors import NotThereError
 from processor_host.letters.base import Found, Letter, LettersUnavailable, fitted
 from processor_host.letters.codec import as_fields, from_fields
@@ -85,6 +86,15 @@ class DynamoLetters:
     def put_of(self, letter: Letter) -> dict[str, Any]:
         """Return the write of a letter, as the `Put` of a TransactWriteItems or the arguments of a PutItem."""
         return {"TableName": self.table, "Item": _item_of(fitted(letter, _size_of, ITEM_BYTES_MAX))}
+
+    def joins(self, collector: object) -> bool:
+        """See `JoiningSink.joins`: where the leases are in the place that this sink was given too."""
+        return isinstance(collector, DynamoDBTransaction) and collector.place == self._place
+
+    def join(self, collector: Any, letter: Letter) -> None:
+        """See `JoiningSink.join`."""
+        put = self.put_of(letter)
+        collector.put_typed(put["TableName"], put["Item"])
 
     async def read(self, *, group: str | None = None, letter_id: str | None = None, limit: int = 1000) -> Found:
         """

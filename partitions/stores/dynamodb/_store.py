@@ -91,7 +91,7 @@ class DynamoDBStore:
         self._is_protected = is_protected
         self._random = random or Random()
         self._calls: Calls | None = None
-        self._transactions = DynamoDBTransactions(table, self._opened)
+        self._transactions = DynamoDBTransactions(table, self._opened, place)
 
     @property
     def transactions(self) -> DynamoDBTransactions:

@@ -20,6 +20,7 @@ from boto3.dynamodb.conditions import (  # type: ignore[import-untyped]  # It ha
 )
 from boto3.dynamodb.types import TypeSerializer  # type: ignore[import-untyped]  # It has no types.
 
+from partitions.aws.places import AwsPlace
 from partitions.codecs.keys import PK, SK
 from partitions.transactions import TransactionInvalid, limit_operations
 
@@ -75,9 +76,13 @@ class DynamoDBTransaction:
 
     Each method raises TransactionInvalid where the transaction cannot take the operation: the 100th, a second one on
     one item, or a value that DynamoDB has no type for, such as a float.
+
+    Attributes:
+        place: Where the lease table is, as the store was told: what one transaction writes lies in one place.
     """
 
-    def __init__(self, lease_table: str) -> None:
+    def __init__(self, lease_table: str, place: AwsPlace = AwsPlace()) -> None:  # noqa: B008  # It is frozen.
+        self.place = place
         self._operations: list[DynamoDBOperation] = []
         self._is_taken = False
         self._bytes = 0
@@ -95,6 +100,10 @@ class DynamoDBTransaction:
     ) -> None:
         """Write a whole item."""
         self._collect("Put", table, {"Item": _map(item)}, condition, names, values)
+
+    def put_typed(self, table: str, item: Mapping[str, Any]) -> None:
+        """Write a whole item whose values stand beside the names of their types, as the low-level client takes them."""
+        self._collect("Put", table, {"Item": dict(item)}, None, None, None)
 
     def update(
         self,

@@ -23,6 +23,7 @@ from boto3.dynamodb.types import TypeDeserializer  # type: ignore[import-untyped
 from botocore import exceptions as sdk  # type: ignore[import-untyped]  # It has no types.
 
 from partitions.aws.faults import CODES, FaultKind, cancellation_codes, item_of
+from partitions.aws.places import AwsPlace
 from partitions.codecs.encoding import held_check, writes_of
 from partitions.codecs.items import LEASE
 from partitions.codecs.values import to_text
@@ -73,14 +74,20 @@ def commit_write(group: str, commit: Commit) -> Write:
 class DynamoDBTransactions:
     """See `partitions.stores.base.Transactions`."""
 
-    def __init__(self, table: str, calls: Callable[[], Calls]) -> None:
-        """Name the lease table; `calls` returns what sends to it, once the store is open."""
+    def __init__(
+        self,
+        table: str,
+        calls: Callable[[], Calls],
+        place: AwsPlace = AwsPlace(),  # noqa: B008  # It is frozen.
+    ) -> None:
+        """Name the lease table and its place; `calls` returns what sends to it, once the store is open."""
         self._table = table
+        self._place = place
         self._calls = calls
 
     def begin(self) -> DynamoDBTransaction:
         """See `Transactions.begin`."""
-        return DynamoDBTransaction(self._table)
+        return DynamoDBTransaction(self._table, self._place)
 
     async def commit(self, group: str, commit: Commit) -> Outcome:
         """See `Transactions.commit`."""
