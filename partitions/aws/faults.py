@@ -54,6 +54,10 @@ _PASSING: Final = (
     aiohttp.ClientError,
     OSError,
 )
+_CLOCK_SIGNS: Final = ("Signature expired", "Signature not yet current")
+_CLOCK_REMEDY: Final = (
+    "set this machine's clock: a request is signed with its time, which may differ from the service's by five minutes"
+)
 _PARSER_MODULES: Final = {"botocore.parsers", "aiobotocore.parsers"}
 _CREDENTIAL_MODULES: Final = {
     "botocore.credentials",
@@ -87,8 +91,9 @@ def fault_of(error: BaseException, *, action: str, resource: str, region: str) -
         `EXPIRED` and one that the SDK's parser met in an answer of a wrong make is `PASSING`, whatever their type.
     """
     kind, code, message = _judged(error)
+    remedy = _CLOCK_REMEDY if any(sign in message for sign in _CLOCK_SIGNS) else REMEDIES[kind]
     told = message if code in message else f"{code}: {message}" if message else code
-    text = f"{action} on {resource} in {region} failed ({told.rstrip('.')}); {REMEDIES[kind]}"
+    text = f"{action} on {resource} in {region} failed ({told.rstrip('.')}); {remedy}"
     return Fault(kind=kind, code=code, text=text)
 
 

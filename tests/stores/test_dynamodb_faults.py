@@ -107,6 +107,17 @@ def test_a_fault_names_action_resource_region_the_code_and_what_to_do() -> None:
     )
 
 
+@pytest.mark.parametrize("words", ["Signature expired: 20260101T000000Z is now earlier", "Signature not yet current: 2"])
+def test_a_clock_that_is_off_is_told_as_that(words: str) -> None:
+    """The service calls the signature invalid, and whoever reads that looks for a permission."""
+    text = judged(answered("InvalidSignatureException", words)).text
+
+    assert text.endswith(
+        f"(InvalidSignatureException: {words}); set this machine's clock: a request is signed with its time, "
+        "which may differ from the service's by five minutes"
+    )
+
+
 def test_cancellations_are_told_by_action_and_other_errors_have_none() -> None:
     """Whose condition failed is known by the position alone."""
     assert cancellation_codes(cancelled("None", "ConditionalCheckFailed")) == ("None", "ConditionalCheckFailed")
