@@ -222,6 +222,7 @@ class ProcessorHost:
             store=self._store,
             source=self._source,
             settings=self.settings,
+            host_id=self.host_id,
             handling=self._handling,
             lifespan=self._lifespan,
             clock=self._clock,
@@ -251,6 +252,8 @@ class ProcessorHost:
                 on_event=self._on_event,
             )
         )
+        if opened.watch is not None:
+            opened.watch.follow(self._balancer)
         return Lives(
             LivesParts(
                 store=self._store,
@@ -259,20 +262,17 @@ class ProcessorHost:
                 settings=self.settings,
                 clock=self._clock,
                 random=self._random,
-                about=self._about,
+                about={**self._about, **opened.about},
                 balancer=self._balancer,
                 pumps=self._pumps,
                 wellness=self._wellness,
                 stopping=self._stopping,
-                set_stop_by=self._set_stop_by,
+                set_stop_by=partial(setattr, self, "_stop_by_s"),
                 on_rest=self._rests,
                 on_try=self._progressed,
                 on_event=self._on_event,
             )
         )
-
-    def _set_stop_by(self, at_s: float) -> None:
-        self._stop_by_s = at_s
 
     def _rests(self) -> None:
         self._is_ready = False
@@ -345,6 +345,6 @@ class ProcessorHost:
             self.stop()
 
     def _on_event(self, event: Event) -> None:
-        tell(self._metrics.on_event, event)
-        tell(self._wellness.on_event, event)
-        tell(self._user_event, event)
+        seen = None if self._opened is None else self._opened.on_event
+        for listener in (self._metrics.on_event, self._wellness.on_event, seen, self._user_event):
+            tell(listener, event)

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from partitions.clocks import Clock
 from partitions.events import OnEvent
+from partitions.items import Scalar
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.discovery import Discovery
@@ -26,6 +27,7 @@ from processor_host.failures import DeadLetter
 from processor_host.groups import set_up_group
 from processor_host.handling import Handling
 from processor_host.http import Health, MetricsServer
+from processor_host.page import STATUS_URL, GroupWatch, StatusPage, page_url
 from processor_host.replay import Replay
 from processor_host.settings import HostSettings
 from processor_host.starts import parse_starts
@@ -43,6 +45,15 @@ class Opened:
     discovery: Discovery
     replay: Replay | None
     resources: Any
+    watch: GroupWatch | None
+    """Keeps what the status page tells of; None without a server."""
+    about: Mapping[str, Scalar]
+    """Fields for people in the session's item, beside those of the user."""
+
+    @property
+    def on_event(self) -> OnEvent | None:
+        """Gets every event of the host; None where nobody watches."""
+        return None if self.watch is None else self.watch.on_event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,7 @@ class Opening:
     store: Store
     source: Source
     settings: HostSettings
+    host_id: str
     handling: Handling
     lifespan: Lifespan | None
     clock: Clock
@@ -72,11 +84,16 @@ class Opening:
             StoreUnavailable, SourceUnavailable: not there.
         """
         settings = self.settings
+        watch: GroupWatch | None = None
+        about: dict[str, Scalar] = {}
         if settings.metrics_port is not None:
-            http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health)
+            watch = GroupWatch(group=self.group, source=self.source.url, host_id=self.host_id, clock=self.clock.now_s)
+            page = StatusPage(watch, settings.metrics_host)
+            http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health, page)
             await http.start()
             self.on_event(HttpStarted(host=settings.metrics_host, port=http.port))
             stack.push_async_callback(http.stop)
+            about[STATUS_URL] = page_url(settings.metrics_host, http.port)
         stack.push_async_callback(self.store.close)
         await self.store.open()
         stack.push_async_callback(self.source.close)
@@ -109,7 +126,7 @@ class Opening:
         )
         replay = await self._replay()
         resources = None if self.lifespan is None else await stack.enter_async_context(self.lifespan())
-        return Opened(discovery=discovery, replay=replay, resources=resources)
+        return Opened(discovery=discovery, replay=replay, resources=resources, watch=watch, about=about)
 
     async def _check_names(self, positions: Mapping[str, str]) -> None:
         """Refuse a position for a partition that is not there: a slip would start it at its beginning unseen."""

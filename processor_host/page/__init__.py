@@ -7,7 +7,8 @@ so that a page nobody looks at and one with ten viewers cost the store the same:
 
 from __future__ import annotations
 
-from processor_host.page.answers import StatusPage
+from processor_host.page.answers import StatusPage, page_url
+from processor_host.page.picture import STATUS_URL
 from processor_host.page.watch import GroupWatch
 
-__all__ = ["GroupWatch", "StatusPage"]
+__all__ = ["STATUS_URL", "GroupWatch", "StatusPage", "page_url"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import ipaddress
 import json
+import socket
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,7 @@ from processor_host.page.watch import GroupWatch
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["FRESH_S", "StatusPage"]
+__all__ = ["FRESH_S", "StatusPage", "page_url"]
 
 FRESH_S: Final = 0.5
 """For how long one picture serves everybody who asks."""
@@ -150,6 +151,17 @@ def _host_of(header: str) -> str:
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0]
+
+
+def page_url(host: str, port: int) -> str:
+    """Return the address of the page for people; a server that listens on every address has this machine's name."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}/"
+    if address.is_unspecified:
+        return f"http://{socket.gethostname()}:{port}/"
+    return f"http://[{host}]:{port}/" if address.version == 6 else f"http://{host}:{port}/"
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,9 +1,9 @@
 """
 The watch over a group: keeps what the status page and the health check tell of, from events and from looks.
 
-Knows no store, no HTTP and no browser. The host gives it every event and, after each round of its balancer, the items
-that the round knows. All of it is bounded by the number of partitions, sessions and kept changes. Events may come from
-the thread of the session; the rest is of the main loop.
+Knows no store, no HTTP and no browser. The host gives it every event; whoever has read the items tells `GroupSeen`
+after each round, and what it knows is noted then. All of it is bounded by the number of partitions, sessions and kept
+changes. Events may come from the thread of the session; the rest is of the main loop.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from partitions.events import Event, LeaseAcquired, LeaseEnded, LeaseReleased, SessionBegan, SessionEnded
 from partitions.items import LeaseItem, SessionItem
 from partitions.liveness import LiveView, observe
+from processor_host.events import GroupSeen
 from processor_host.page.changes import Changes, note_freed, note_look, note_taken
 from processor_host.page.picture import Material
 from processor_host.page.progress import STALL_LIMIT_S, Progress, next_progress, stalled_s
 
-__all__ = ["GroupWatch"]
+__all__ = ["GroupWatch", "Known"]
+
+
+class Known(Protocol):
+    """Who has read the items of a group: the balancer of the host."""
+
+    leases: dict[str, LeaseItem]
+    """All leases, as last read."""
+    sessions: tuple[SessionItem, ...]
+    """All sessions, as last read; after the leases."""
 
 
 class GroupWatch:
@@ -50,6 +60,7 @@ class GroupWatch:
         self._host_id = host_id
         self._clock = clock
         self._stall_limit_s = stall_limit_s
+        self._known: Known | None = None
         self._session_id: str | None = None
         self._leases: tuple[LeaseItem, ...] = ()
         self._sessions: tuple[SessionItem, ...] = ()
@@ -65,8 +76,16 @@ class GroupWatch:
         """The host's clock."""
         return self._clock()
 
+    def follow(self, known: Known) -> None:
+        """Take the items from there, each time that `GroupSeen` is told."""
+        self._known = known
+
     def on_event(self, event: Event) -> None:
         """Note what a host tells; what means nothing here is ignored."""
+        if isinstance(event, GroupSeen):
+            if self._known is not None:
+                self.look(self._known.leases.values(), self._known.sessions)
+            return
         with self._lock:
             now_s = self._clock()
             match event:
@@ -89,7 +108,7 @@ class GroupWatch:
 
     def look(self, leases: Collection[LeaseItem], sessions: Collection[SessionItem]) -> None:
         """
-        Note what the balancer knows after a round.
+        Note what is known of the group.
 
         Args:
             leases: All leases, as last read.
