@@ -115,6 +115,24 @@ async def test_manual_mode_counts_failures_of_what_begins_at_the_same_record() -
         assert [(event.first, event.last) for event in stage.events_of(RecordsGivenUp)] == [("21", "30")]
 
 
+async def test_manual_mode_counts_failures_anew_after_what_failed_has_worked() -> None:
+    """Read again for another failure, it is not stuck for having failed once long ago."""
+    stage = Stage()
+    put(stage, 30)
+    plan = [15, 25, 15]
+
+    async def on_record(record: Record, batch: Batch) -> None:
+        if plan and int(record.position) == plan[0]:
+            plan.pop(0)
+            raise ValueError("once")
+
+    async with pumping(stage, Log(on_record=on_record), checkpoint="manual", given={"policy": Skip(attempts=2)}):
+        await passes(60)
+
+        assert failures(stage) == [("process", 1)] * 3
+        assert stage.events_of(RecordsGivenUp) == []
+
+
 async def test_manual_mode_completes_a_partition_once_its_last_record_is_checkpointed() -> None:
     """Complete is final: what is not stored by then would never be handled again."""
     stage = Stage()
