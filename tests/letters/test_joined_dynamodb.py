@@ -117,9 +117,7 @@ async def test_letter_of_a_host_that_dies_with_it_is_neither_lost_nor_doubled(
         between = {letter.position for letter in (await box.read(group=GROUP)).letters}, await position(looker) == "2"
         second = host_of("b", DynamoDBStore(name, place=place), source, DynamoLetters(name, place), events)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(
-                host_of("b", DynamoDBStore(name, place=place), source, DynamoLetters(name, place), events).run
-            )
+            tasks.start_soon(second.run)
             while await position(looker) != "3":
                 await anyio.sleep(0.05)
             tasks.cancel_scope.cancel()
