@@ -247,6 +247,7 @@ async def test_partition_that_is_at_its_end_already_is_over_without_a_read() -> 
     stage = Stage()
     put(stage, 30)
     replay = replay_of(stage, parse_until({"p1": "5"}))
+    stage.disturb(lambda call: call.operation == "source.read", raises=SourceUnavailable("away"))
     async with pumping(stage, given={"replay": replay}) as it:
         await passes(5)
 
