@@ -478,6 +478,17 @@ def test_load_plan_counts_what_was_asked_for_among_the_leases_on_their_way() -> 
     assert {f"p-{n:03}" for n in range(8)} < set(targets)
 
 
+def test_load_plan_leaves_alone_what_its_owner_was_asked_to_let_go_for_nobody() -> None:
+    """A pause or a release is under way; the next owner is planned once it is free."""
+    leases = [*weighted("a:1", 3, 3, 3, 3), *weighted("b:1", 1, first=4)]
+    asked = a_session("a:1", asks={ask_key("p-000", 1): "", ask_key("p-001", 1): "gone:1"})
+
+    targets = moved(leases, [asked, B])
+
+    assert set(targets.values()) == {"b:1"}
+    assert not {"p-000", "p-001"} & set(targets)
+
+
 @pytest.mark.bench
 @pytest.mark.parametrize(("partitions", "count", "limit_s"), [(1_000, 20, 0.05), (10_000, 100, 0.6)])
 @pytest.mark.parametrize("state", ["all free", "balanced", "half the hosts new"])
