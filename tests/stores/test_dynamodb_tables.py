@@ -116,6 +116,20 @@ def test_table_that_takes_no_requests_is_refused(status: str) -> None:
     assert [(each.property, each.found) for each in problems_of(described(TableStatus=status))] == [("status", status)]
 
 
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        ("CREATING", "wait until it is ACTIVE"),
+        ("DELETING", "somebody deletes it: wait until it is gone, then make it with 'processor-host table create'"),
+        ("INACCESSIBLE_ENCRYPTION_CREDENTIALS", "give the table access to its KMS key again"),
+        ("ARCHIVED", "restore it from the backup that was made of it, or name another table"),
+    ],
+)
+def test_table_that_takes_no_requests_is_told_with_what_helps(status: str, remedy: str) -> None:
+    """Who waits for a table that is being deleted to be ACTIVE waits for ever."""
+    assert [each.remedy for each in problems_of(described(TableStatus=status))] == [remedy]
+
+
 def test_findings_tell_every_property_of_a_table_as_it_is_made_here() -> None:
     """A list in which something is missing looks the same whether or not it was looked at."""
     assert [(each.property, each.found, each.verdict) for each in findings_of(described(), has_backups=True)] == [

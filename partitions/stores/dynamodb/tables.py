@@ -34,6 +34,13 @@ KEYS: Final = ("pk", "sk")
 USABLE: Final = ("ACTIVE", "UPDATING", "ARCHIVING")
 """A table in one of these states takes requests; one that is being archived answers them until it is."""
 
+_UNUSABLE: Final = {
+    "DELETING": "somebody deletes it: wait until it is gone, then make it with 'processor-host table create'",
+    "ARCHIVED": "restore it from the backup that was made of it, or name another table",
+    "INACCESSIBLE_ENCRYPTION_CREDENTIALS": "give the table access to its KMS key again",
+}
+"""What to do about a state that does not pass by itself."""
+
 PAY_PER_REQUEST: Final = "PAY_PER_REQUEST"
 
 
@@ -149,7 +156,7 @@ def _status(description: Mapping[str, Any]) -> Finding:
         found=status,
         expected=" or ".join(USABLE[:2]),
         verdict=Verdict.OK if status in USABLE else Verdict.WRONG,
-        remedy="" if status in USABLE else "wait until it is ACTIVE",
+        remedy="" if status in USABLE else _UNUSABLE.get(status, "wait until it is ACTIVE"),
     )
 
 
