@@ -76,8 +76,8 @@ class DynamoDBStore:
             table: The table's name.
             place: Region and address; what it leaves open, the SDK finds in the environment.
             call_timeout_s: When callers give up a call, seconds; the time-out of each connection.
-            session: The session to make clients from, whose credentials may refresh; None makes one. Stores of one event
-                loop may share it, those of two may not: a refresh belongs to a loop.
+            session: The session to make clients from, whose credentials may refresh; None makes one. Stores of one
+                event loop may share it, those of two may not: a refresh belongs to a loop.
             clients: Clients to use instead, by the names "beats", "writes" and "reads"; they are not closed here.
             allow_replicas: Take a table with replicas in other regions; then all hosts of a group must use this one.
             is_protected: Whether a table that `create` makes is protected from `delete`.
