@@ -14,6 +14,7 @@ NODE_STAMP := $(NODE)/node_modules/.installed
 NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
 OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`
 NO_VENV = $(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)
+NO_CHROMIUM = chromium was not found: install it (Debian: apt-get install chromium)
 NO_NODE = node or npm was not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)
 
 # True, as text, where the shell command succeeds.
@@ -37,7 +38,7 @@ test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls
 
 .NOTPARALLEL:
 .PHONY: help venv servers lint test test-processes test-servers policy cases-full bench-store simulate mutants demo
-.PHONY: demo-kinesis has-node constraints clean
+.PHONY: demo-kinesis has-node has-chromium constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -93,7 +94,7 @@ test-processes: $(STAMP) ## Run the other tests with real processes; under 8 min
 	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench' \
 		--ignore tests/processes/dynamodb
 
-test-servers: servers ## Run the tests on servers that make test does without: ministack, dynalite, Kinesis.
+test-servers: has-chromium servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@echo "== tests on other servers"
 	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench' --ignore tests/processes/dynamodb
 	@echo "== field cases on DynamoDB"
@@ -128,6 +129,10 @@ has-node:
 	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
 	@:
 
+has-chromium:
+	$(if $(call succeeds,command -v chromium),,$(error $(NO_CHROMIUM)))
+	@:
+
 constraints: ## Resolve every dependency anew and write constraints.txt.
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
@@ -139,5 +144,5 @@ constraints: ## Resolve every dependency anew and write constraints.txt.
 
 clean: ## Remove everything that make and the tools made.
 	@rm -rf $(VENV) $(MINISTACK) $(NODE)/node_modules build dist
-	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .artefacts
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -111,11 +111,10 @@ function laneOf(key) {
     lane = make("li", "lane");
     lane.head = make("div", "head");
     lane.name = make("bdi");
-    lane.title3 = make("h3", "", lane.name);
     lane.facts = make("span", "facts");
     lane.link = make("a", "", "its page");
     lane.chips = make("ul", "chips");
-    lane.head.append(lane.title3, lane.facts);
+    lane.head.append(make("h3", "", lane.name), lane.facts);
     lane.append(lane.head, lane.chips);
     lanes.set(key, lane);
   }
@@ -225,9 +224,11 @@ function drawRow(data, scale) {
   const failed = data.failed_in === null ? "" : "failing in " + data.failed_in;
   say(row.stall, [stall, failed, data.reason || ""].filter(Boolean).join("; "));
   say(row.owner, data.host || "nobody");
+  mark(row.owner, { nobody: !data.host });
+  row.title = data.partition + ", " + (data.host || "nobody");
   row.track.hidden = data.lag_s === null;
   row.fill.style.width = data.lag_s === null ? "0" : Math.min(100, 100 * data.lag_s / scale).toFixed(1) + "%";
-  say(row.amount, data.lag_s === null ? "" : seconds(data.lag_s));
+  say(row.amount, data.lag_s === null ? "–" : seconds(data.lag_s));
   say(row.token, String(data.token));
   row.dataset.state = data.state;
   row.dataset.owner = data.host || "";
@@ -255,9 +256,7 @@ function changeText(change) {
   return (change.before || "nobody") + " → " + (change.after || "nobody");
 }
 
-function changeKey(change) {
-  return JSON.stringify([change.partition, change.token, change.kind]);
-}
+const changeKey = (change) => JSON.stringify([change.partition, change.token, change.kind]);
 
 function drawChanges(changes) {
   const list = at("changes");

@@ -91,7 +91,7 @@ class GroupWatch:
             match event:
                 case SessionBegan(session_id=session_id):
                     self._session_id = session_id
-                case SessionEnded():
+                case SessionEnded(session_id=session_id) if session_id == self._session_id:
                     self._session_id = None
                 case LeaseAcquired():
                     self._note_acquired(event, now_s)

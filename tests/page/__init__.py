@@ -1,0 +1,1 @@
+"""Tests of the status page in a real browser."""
