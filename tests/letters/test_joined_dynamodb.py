@@ -12,7 +12,7 @@ import anyio.abc
 import pytest
 
 from partitions.aws.places import AwsPlace
-from partitions.events import Event
+from partitions.events import CheckpointSaved, Event, OnEvent
 from partitions.sources.memory import MemorySource
 from partitions.stores.dynamodb import DynamoDBStore
 from partitions.transactions import Commit
@@ -81,7 +81,9 @@ async def bad_second(record: Record) -> None:
         raise ValueError("bad record")
 
 
-def host_of(name: str, store: Any, source: MemorySource, sink: DynamoLetters, events: list[Event]) -> ProcessorHost:
+def host_of(
+    name: str, store: Any, source: MemorySource, sink: DynamoLetters, on_event: OnEvent | None
+) -> ProcessorHost:
     return ProcessorHost(
         group=GROUP,
         source=source,
@@ -89,7 +91,7 @@ def host_of(name: str, store: Any, source: MemorySource, sink: DynamoLetters, ev
         processor=bad_second,
         settings=HostSettings(host_id=name, lease_duration_s=2.0, restart_pause_s=0.05),
         on_failure=DeadLetter(sink, attempts=2),
-        on_event=events.append,
+        on_event=on_event,
     )
 
 
@@ -104,9 +106,16 @@ async def test_letter_of_a_host_that_dies_with_it_is_neither_lost_nor_doubled(
         source.put("p0", b"x")
     dying = Dying(DynamoDBStore(name, place=place), after=after)
     events: list[Event] = []
+    stored = anyio.Event()
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, CheckpointSaved) and event.position == "3":
+            stored.set()
+
     with anyio.fail_after(WITHIN_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(host_of("a", dying, source, DynamoLetters(name, place), []).run)
+            tasks.start_soon(host_of("a", dying, source, DynamoLetters(name, place), None).run)
             await dying.struck.wait()
             # No time for a release: a task that is cancelled stops where it is.
             tasks.cancel_scope.cancel()
@@ -115,11 +124,10 @@ async def test_letter_of_a_host_that_dies_with_it_is_neither_lost_nor_doubled(
         looker = DynamoDBStore(name, place=place)
         await looker.open()
         between = {letter.position for letter in (await box.read(group=GROUP)).letters}, await position(looker) == "2"
-        second = host_of("b", DynamoDBStore(name, place=place), source, DynamoLetters(name, place), events)
+        second = host_of("b", DynamoDBStore(name, place=place), source, DynamoLetters(name, place), on_event)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(second.run)
-            while await position(looker) != "3":
-                await anyio.sleep(0.05)
+            await stored.wait()
             tasks.cancel_scope.cancel()
         kept = (await box.read(group=GROUP)).letters
         await looker.close()

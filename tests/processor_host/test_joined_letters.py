@@ -226,7 +226,7 @@ async def test_letter_that_waits_for_those_before_it_holds_up_no_drain() -> None
 
     async def on_record(record: Record, _: Batch) -> None:
         if record.position == "1":
-            await anyio.sleep(2)
+            await passes(2)
         else:
             raise ValueError("bad record")
 

@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from partitions.transactions import Commit
 from partitions.verbs import Acquire, Attempt, Complete, Create, Pause, Release, Resume, SaveCheckpoint
 from tests.simulation.facts import Facts
+from tests.simulation.handling import HANDLING
+from tests.simulation.modes import PLAIN, Modes
 from tests.simulation.protocol import PROTOCOL
 from tests.world.checks import position_order
 from tests.world.world import Handled, World
@@ -30,11 +33,16 @@ class Failure:
     text: str
 
 
-def check(world: World) -> list[Failure]:
+def check(world: World, modes: Modes = PLAIN) -> list[Failure]:
     """Return the first failure of each checker, on the history of a world."""
     facts = Facts(world)
     found = []
-    for name, checker in CHECKERS.items():
+    checkers = dict(CHECKERS)
+    if modes is not PLAIN:
+        # Records come again within a term, or beside one another.
+        del checkers["order within a partition"]
+        checkers |= HANDLING
+    for name, checker in checkers.items():
         text = next(checker(facts), None)
         if text is not None:
             found.append(Failure(checker=name, text=text))
@@ -139,8 +147,10 @@ def positions(facts: Facts) -> Iterator[str]:
     """A stored position never goes back, and only the newest term stores one."""
     stored: dict[str, float] = defaultdict(float)
     newest: dict[str, tuple[int, str]] = {}
-    for write in facts.applied(Acquire, Attempt, SaveCheckpoint, Release, Complete):
+    for write in facts.applied(Acquire, Attempt, SaveCheckpoint, Commit, Release, Complete):
         verb, item = write.verb, write.result.item
+        if isinstance(verb, Commit):
+            verb = verb.save
         if isinstance(verb, Acquire):
             newest[verb.partition] = (item.token, verb.session_id)
         elif (verb.token, verb.owner) != newest.get(verb.partition):

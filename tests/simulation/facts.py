@@ -12,13 +12,14 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from partitions.clocks import CLOCK_DRIFT
 from partitions.events import EndReason, LeaseAcquired, LeaseEnded
 from partitions.items import ask_key
 from partitions.positions import EARLIEST
+from partitions.transactions import Commit
 from partitions.verbs import (
     Acquire,
     Applied,
@@ -34,6 +35,8 @@ from partitions.verbs import (
     Release,
     SaveCheckpoint,
 )
+from processor_host.events import RecordsGivenUp
+from tests.simulation.handlers import LETTER
 from tests.world.checks import position_order
 from tests.world.network import Write
 from tests.world.world import World
@@ -207,14 +210,49 @@ class Facts:
         return {info.partition: info.parents for info in self.world.source.list_now()}
 
     @cached_property
-    def done_s(self) -> dict[str, list[float]]:
-        """By partition: when the records up to each number, 0 included, had all been finished for the first time."""
+    def ends_s(self) -> dict[str, dict[int, float]]:
+        """By partition and number: when each record was handled for the first time, or given up."""
         ends: dict[str, dict[int, float]] = defaultdict(dict)
         for entry in self.world.journal:
             if entry.end_s is not None:
-                known = ends[entry.partition]
-                number = int(entry.position)
-                known[number] = min(known.get(number, math.inf), entry.end_s)
+                _note_first(ends[entry.partition], int(entry.position), entry.end_s)
+        for partition, number, at_s in self.given_up:
+            _note_first(ends[partition], number, at_s)
+        return ends
+
+    @cached_property
+    def given_up(self) -> list[tuple[str, int, float]]:
+        """Partition and number of each record that got its letter or was skipped, and when."""
+        found = [
+            (partition, int(position), at_s)
+            for at_s, _, (what, partition, _token, *more) in self.world.notes
+            if what == LETTER
+            for position in more
+        ]
+        found += [
+            (event.partition, number, at_s)
+            for at_s, _, event in self.world.diary
+            if isinstance(event, RecordsGivenUp) and event.policy == "skip"
+            for number in range(int(event.first), int(event.last) + 1)
+        ]
+        for write in self.applied(Commit):
+            positions = [operation.key.rpartition("/")[2] for operation in write.verb.operations]
+            found += [(write.verb.save.partition, int(position), write.sent_s) for position in positions]
+        return found
+
+    @cached_property
+    def keys(self) -> dict[str, list[str | None]]:
+        """By partition: the key of each record, from the first on."""
+        source = self.world.source
+        return {
+            info.partition: [record.key for record in source.fetch_now(info.partition, EARLIEST, 10**9, 10**12).records]
+            for info in source.list_now()
+        }
+
+    @cached_property
+    def done_s(self) -> dict[str, list[float]]:
+        """By partition: when the records up to each number, 0 included, had all been finished for the first time."""
+        ends = self.ends_s
         found: dict[str, list[float]] = {}
         for info in self.world.source.list_now():
             last = len(self.world.source.fetch_now(info.partition, EARLIEST, 10**9, 10**12).records)
@@ -261,7 +299,13 @@ class Facts:
         for write in self.applied(Attempt, SaveCheckpoint, Release):
             if write.verb.position is not None:
                 yield write
+        for write in self.applied(Commit):
+            yield replace(write, verb=write.verb.save)
 
     def refused(self, *kinds: type) -> Iterator[Write]:
         """Yield the writes of these kinds that were refused, in order."""
         return (w for w in self.history if isinstance(w.verb, kinds) and isinstance(w.result, Refused))
+
+
+def _note_first(ends: dict[int, float], number: int, at_s: float) -> None:
+    ends[number] = min(ends.get(number, math.inf), at_s)

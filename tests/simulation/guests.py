@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from tests.simulation.handlers import Letters, handler_of
+from tests.simulation.modes import PLAIN, Modes
 from tests.simulation.parameters import HostParameters, Parameters
-from tests.simulation.processors import SimulatedProcessor
 from tests.simulation.storm import Storm
 from tests.world.clocks import PlaceClock
 from tests.world.world import World
@@ -53,14 +54,17 @@ class Guests:
         exits: Every host that ended by itself.
         actions: What was done when, for people.
         stuck_until_s: Until when a record is in hands that let nobody take it.
+        ill: The places on which nothing can be handled.
     """
 
-    def __init__(self, world: World, storm: Storm, parameters: Parameters) -> None:
+    def __init__(self, world: World, storm: Storm, parameters: Parameters, modes: Modes = PLAIN) -> None:
         self.guests: dict[str, Guest] = {}
         self.drawn_hosts: list[HostParameters] = []
         self.exits: list[Exit] = []
         self.actions: list[tuple[float, str]] = []
         self.stuck_until_s = 0.0
+        self.ill: set[str] = set()
+        self.modes = modes
         self.world = world
         self.storm = storm
         self.parameters = parameters
@@ -79,13 +83,17 @@ class Guests:
         self.world.start(
             place,
             host_id=drawn.host_id,
-            processor=lambda: SimulatedProcessor(
+            processor=handler_of(
+                self.modes,
+                self,
+                place,
                 self.world,
                 drawn,
                 self.parameters,
                 is_stormy=lambda: self.storm.is_on,
                 on_stuck=self._stuck,
             ),
+            handling={"on_failure": self.modes.on_failure(Letters(self.world, place, self.modes))},
             clock=PlaceClock(rate=drawn.clock_rate, offset_s=drawn.clock_offset_s),
             start=self.parameters.start,
             handoff_s=drawn.handoff_s,
@@ -98,6 +106,7 @@ class Guests:
             batch_records_max=drawn.batch_records_max,
             read_wait_s=drawn.read_wait_s,
             restart_pause_max_s=drawn.restart_pause_max_s,
+            **self.modes.settings(),
         )
         self.guests[place] = Guest(drawn, self.world.now_s)
         return place
@@ -118,6 +127,14 @@ class Guests:
         self.did(f"stop {place}")
         self.guests[place].told = "stop"
         self.world.stop(place)
+
+    def is_ill(self, place: str) -> bool:
+        """Say whether nothing can be handled on a place."""
+        return place in self.ill
+
+    def kill_soon(self, place: str) -> None:
+        """Kill a place whose record does that, as soon as the caller lets go of the loop."""
+        raise NotImplementedError
 
     def _stuck(self, until_s: float) -> None:
         self.stuck_until_s = max(self.stuck_until_s, until_s)

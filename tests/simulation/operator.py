@@ -65,6 +65,13 @@ class Operator:
             await anyio.sleep(random.uniform(*CUT_DURATIONS) * self._drawn.duration_s)
             await self._send(self._resume(self._world.leases()[lease.partition]))
 
+    async def resume_some(self) -> None:
+        """Resume what is paused now."""
+        self._has_paused = True
+        for lease in self._world.leases().values():
+            if lease.paused:
+                await self._send(self._resume(lease))
+
     async def resume_all(self, late_s: float) -> None:
         """Resume what is paused once the last late pause has arrived, in a storm that is over."""
         if not self._has_paused:

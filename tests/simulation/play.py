@@ -13,9 +13,11 @@ from typing import Final
 
 import anyio
 
+from processor_host.wellness import REST_TIMES_MAX
 from tests.simulation import rare
 from tests.simulation.checkers import Failure, check
 from tests.simulation.liveness import Calm, judge_exits
+from tests.simulation.modes import PLAIN, STOP, Modes
 from tests.simulation.parameters import Parameters
 from tests.simulation.storm import Storm
 from tests.simulation.troubles import Troubles
@@ -26,6 +28,10 @@ __all__ = ["CRASHED", "Outcome", "play"]
 
 CRASHED = "no exception"
 """The name under which an exception is told that no checker expected; it is no checker's finding."""
+STOPS: Final = 5
+"""Durations in which whatever a failure policy stops is resumed again, once nothing fails any more."""
+DRAIN_S: Final = 60.0
+LOOK_S: Final = 1.0
 REAL_TIME_LIMIT_S: Final = 240.0
 """For one seed on the real clock, which takes half a second of a core: only what hangs takes so long."""
 
@@ -47,6 +53,8 @@ class Outcome:
     """Of one core, with the judgement."""
     chronicle: tuple[str, ...]
     """All that happened, a line each, where a chronicle was asked for."""
+    plain: bool
+    """Whether it was played without modes."""
     drawn: str
     """Every drawn parameter, of the run and of each host."""
 
@@ -55,14 +63,16 @@ class Outcome:
         if not self.failures:
             return f"seed {self.seed}: clean, {self.virtual_s:.0f} virtual seconds in {self.cpu_s:.2f} s"
         found = "\n".join(f"{failure.checker}: {failure.text}" for failure in self.failures)
-        return f"seed {self.seed} failed: python -m tests.simulation {self.seed} --trace\n{found}\n{self.drawn}"
+        repeat = f"python -m tests.simulation {self.seed}{' --plain' if self.plain else ''} --trace"
+        return f"seed {self.seed} failed: {repeat}\n{found}\n{self.drawn}"
 
 
 class _Run:
     """One run and what is left of it, also after a failure."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, modes: Modes) -> None:
         self.parameters = Parameters.draw(seed)
+        self.modes = modes
         self.world: World | None = None
         self.troubles: Troubles | None = None
         self.storm: Storm | None = None
@@ -80,38 +90,59 @@ class _Run:
         )
         self.storm = storm = Storm(world, drawn)
         async with anyio.create_task_group() as tasks:
-            self.troubles = troubles = Troubles(world, storm, drawn, tasks)
+            self.troubles = troubles = Troubles(world, storm, drawn, tasks, self.modes)
             async with anyio.create_task_group() as producing:
                 producing.start_soon(troubles.produce, name="producer")
                 producing.start_soon(troubles.operator.pause_now_and_then, name="operator")
+                producing.start_soon(troubles.fall_ill_now_and_then, name="illnesses")
+                producing.start_soon(troubles.resume_now_and_then, name="resumer")
                 await troubles.run()
                 producing.cancel_scope.cancel()
             storm.end(lose_late=drawn.late_at_heal == "lost")
             troubles.heal()
             late_s = world.now_s if drawn.late_at_heal == "lost" else storm.last_late_s
-            await troubles.operator.resume_all(late_s)
+            await self._recover(troubles)
+            await troubles.operator.resume_all(max(late_s, world.now_s))
             self.failures += await Calm(world, troubles, drawn, max(late_s, troubles.stuck_until_s)).run()
             tasks.cancel_scope.cancel()
         troubles.look_after()
         self.failures += judge_exits(world, troubles.exits)
 
+    async def _recover(self, troubles: Troubles) -> None:
+        """Wait until what hosts do of themselves about failures is over; plain runs have nothing of it."""
+        if self.modes.policy == STOP:
+            # A count that stands, or a pause on its way, may stop a partition once more.
+            for _ in range(STOPS):
+                await anyio.sleep(self.parameters.duration_s)
+                await troubles.operator.resume_some()
+        if self.modes.ill_every_s:
+            # At most so long, and a drain, a rest keeps a host away.
+            until_s = troubles.world.now_s + REST_TIMES_MAX * self.modes.sick_after_s + DRAIN_S
+            while troubles.are_resting() and troubles.world.now_s < until_s:
+                await anyio.sleep(LOOK_S)
+
     def drawn(self) -> str:
         """Return every drawn parameter."""
         hosts = [] if self.troubles is None else [host.show() for host in self.troubles.drawn_hosts]
-        return "\n".join([self.parameters.show(), *(f"  {host}" for host in hosts)])
+        modes = [] if self.modes is PLAIN else [self.modes.show()]
+        return "\n".join([self.parameters.show(), *modes, *(f"  {host}" for host in hosts)])
 
 
-def play(seed: int, *, trace: bool = False, digest: bool = False, chronicle: bool = False) -> Outcome:
+def play(
+    seed: int, *, plain: bool = False, trace: bool = False, digest: bool = False, chronicle: bool = False
+) -> Outcome:
     """
     Run one seed.
 
     Args:
         seed: Decides everything.
+        plain: Handle batches as all runs did before there were other modes.
         trace: Also digest every step of the loop, at a third of the speed.
         digest: Digest the history.
         chronicle: Keep a line for all that happened.
     """
-    run = _Run(seed)
+    modes = PLAIN if plain else Modes.draw(seed)
+    run = _Run(seed, modes)
     began_s = time.process_time()
     virtual_s = 0.0
 
@@ -130,7 +161,7 @@ def play(seed: int, *, trace: bool = False, digest: bool = False, chronicle: boo
     except Exception as error:  # Containment: what no checker expected is told like what one found.
         run.failures.append(Failure(checker=CRASHED, text="".join(traceback.format_exception(error))))
     world = run.world
-    failures = ([] if world is None else check(world)) + run.failures
+    failures = ([] if world is None else check(world, modes)) + run.failures
     return Outcome(
         seed=seed,
         failures=tuple(failures),
@@ -140,6 +171,7 @@ def play(seed: int, *, trace: bool = False, digest: bool = False, chronicle: boo
         virtual_s=virtual_s,
         cpu_s=time.process_time() - began_s,
         chronicle=_chronicle(world, run.troubles) if chronicle and world is not None else (),
+        plain=plain,
         drawn=run.drawn(),
     )
 

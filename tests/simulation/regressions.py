@@ -6,11 +6,17 @@ from typing import Final
 
 __all__ = ["REGRESSIONS"]
 
-REGRESSIONS: Final[tuple[tuple[int, str], ...]] = (
-    (21, "a stop with a release on its way ended with status 4, as if a processor had been running"),
-    (20601, "a fence on its way while a stopping host read the sessions: a KeyError, and the host died"),
-    (30030, "a frozen place whose host had ended was to be killed: an error of the simulation"),
-    (40614, "a failed processor whose save was not answered held up a stop and a hand-off"),
-    (1000947, "children that had begun a second ago were asked for their owner: an error of the simulation"),
+PLAIN: Final = True
+
+REGRESSIONS: Final[tuple[tuple[int, bool, str], ...]] = (
+    (21, PLAIN, "a stop with a release on its way ended with status 4, as if a processor had been running"),
+    (20601, PLAIN, "a fence on its way while a stopping host read the sessions: a KeyError, and the host died"),
+    (30030, PLAIN, "a frozen place whose host had ended was to be killed: an error of the simulation"),
+    (40614, PLAIN, "a failed processor whose save was not answered held up a stop and a hand-off"),
+    (1000947, PLAIN, "children that had begun a second ago were asked for their owner: an error of the simulation"),
 )
-"""Seed, and what it found. A line stays when the drawing of parameters changes and the seed draws something else."""
+"""
+Seed, whether it was plain, and what it found. One that was found before there were modes is played without, and so
+repeats the very steps that it then took. A line stays when the drawing of parameters changes and the seed draws
+something else.
+"""

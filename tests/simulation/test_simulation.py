@@ -29,10 +29,10 @@ for seed in range(int(sys.argv[1])):
 """
 
 
-@pytest.mark.parametrize("seed", [seed for seed, _ in REGRESSIONS])
-def test_seed_that_failed_once_is_clean(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "plain"), [(seed, plain) for seed, plain, _ in REGRESSIONS])
+def test_seed_that_failed_once_is_clean(seed: int, plain: bool) -> None:
     """What was found once must not come back."""
-    outcome = play(seed)
+    outcome = play(seed, plain=plain)
 
     assert not outcome.failures, outcome.report()
 

@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from tests.simulation.guests import CANCELLED, Guest, Guests
+from tests.simulation.modes import PLAIN, STOP, Modes
 from tests.simulation.operator import Operator
 from tests.simulation.parameters import CUT_DURATIONS, FOCUS, FREEZE_DURATIONS, Parameters
 from tests.simulation.storm import Cut, Storm
@@ -41,8 +42,10 @@ ON_THE_CALLER: Final = ("kill", "freeze", "suspend", "cut requests", "cut answer
 class Troubles(Guests):
     """What happens to the hosts of a run, and to its stream."""
 
-    def __init__(self, world: World, storm: Storm, parameters: Parameters, tasks: TaskGroup) -> None:
-        super().__init__(world, storm, parameters)
+    def __init__(
+        self, world: World, storm: Storm, parameters: Parameters, tasks: TaskGroup, modes: Modes = PLAIN
+    ) -> None:
+        super().__init__(world, storm, parameters, modes)
         self.operator = Operator(self)
         self._tasks = tasks
         self._frozen: dict[str, object] = {}
@@ -75,13 +78,35 @@ class Troubles(Guests):
         while True:
             await anyio.sleep(random.expovariate(self.parameters.records_per_s))
             partition = random.choice(self._open_partitions())
-            self.world.source.put(partition, b"%d" % number, key=partition)
+            key = partition if self.modes.keys == 1 else f"{partition}/{number % self.modes.keys}"
+            self.world.source.put(partition, b"%d" % number, key=key)
             number += 1
+
+    async def fall_ill_now_and_then(self) -> None:
+        """Let hosts be unable to handle anything for a while, single ones or all at once, until cancelled."""
+        random = Random(f"illnesses of {self.parameters.seed}")
+        while self.modes.ill_every_s:
+            await anyio.sleep(random.expovariate(1 / self.modes.ill_every_s))
+            if self.guests:
+                for place in random.sample(list(self.guests), random.choice([1, 1, len(self.guests)])):
+                    self._fall_ill(place, random.uniform(1, 6) * self.modes.sick_after_s)
+
+    async def resume_now_and_then(self) -> None:
+        """Resume what failure policies have paused, until cancelled."""
+        while self.modes.policy == STOP:
+            await anyio.sleep(2 * self.parameters.duration_s)
+            await self.operator.resume_some()
+
+    def are_resting(self) -> bool:
+        """Say whether some host keeps away, or is about to, because it was sick."""
+        self.look_after()
+        return any("sick" in self.world.hosts[place].host.health().detail for place in self.guests)
 
     def heal(self) -> None:
         """End every trouble that goes on."""
         self.did("heal")
         self._ambushes.clear()
+        self.ill.clear()
         for place in list(self._frozen):
             self._thaw(place)
         self.look_after()
@@ -151,6 +176,26 @@ class Troubles(Guests):
         if (kind == "kill" and not self.guests) or self.random.random() < 0.5:
             # Within a duration, mostly: a restart, while the session of its life before may still be there.
             self._later(self.random.uniform(0, 1.3) * self.parameters.duration_s, lambda: self._restart(guest))
+
+    def kill_soon(self, place: str) -> None:
+        """See `Guests`."""
+
+        async def kill() -> None:
+            if place in self.guests and self.storm.is_on:
+                self.did(f"a record kills {place}")
+                self._end(place, "kill")
+
+        self._in_world(kill())
+
+    def _fall_ill(self, place: str, time_s: float) -> None:
+        self.did(f"{place} falls ill")
+        self.ill.add(place)
+
+        def recover() -> None:
+            self.did(f"{place} is well again")
+            self.ill.discard(place)
+
+        self._later(time_s, recover)
 
     def _restart(self, guest: Guest) -> None:
         if len(self.guests) < self.parameters.hosts_max:

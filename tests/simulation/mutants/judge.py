@@ -64,7 +64,7 @@ def judged(task: Task) -> Iterator[Catch]:
             for failure in schedule.play().failures[:1]:
                 yield Catch(by=name, checker=failure.checker, text=failure.text)
     for seed in task.seeds:
-        for failure in [failure for failure in play(seed).failures if failure.checker != CRASHED][:1]:
+        for failure in [failure for failure in play(seed, plain=True).failures if failure.checker != CRASHED][:1]:
             yield Catch(by=f"seed {seed}", checker=failure.checker, text=failure.text)
 
 
