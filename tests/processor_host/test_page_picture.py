@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -243,7 +242,7 @@ def test_list_is_bounded_and_keeps_what_somebody_may_look_for() -> None:
     many = [a_lease(f"p-{n}", owner="b:1", token=1) for n in range(PARTITIONS_MAX + 50)]
     many[-1] = a_lease(many[-1].partition, token=1)
     of.look(many, A, B)
-    of.tell(acquired(many[-2].partition, 2), LagSeen(partition=many[-2].partition, lag_s=math.inf, records=1))
+    of.tell(acquired(many[-2].partition, 2), LagSeen(partition=many[-2].partition, lag_s=0.0, records=1))
     of.now_s = 200.0
 
     shown = of.shown()

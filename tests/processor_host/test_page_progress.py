@@ -69,7 +69,7 @@ def told(*events: tuple[float, Event]) -> Progress | None:
         # A processor that fails again and again does not move, though each start reads anew.
         ([(10.0, read(2)), (11.0, FAILED), (12.0, STARTED), (13.0, read(2)), (14.0, FAILED)], 90.0),
         ([(10.0, FAILED)], 90.0),
-        ([(10.0, FAILED), (12.0, STARTED), (13.0, read(2)), (14.0, handled(2))], None),
+        ([(9.0, read(2)), (10.0, FAILED), (12.0, STARTED), (13.0, read(2)), (14.0, handled(2))], None),
         # Where `until` ends a run, what was read beyond is nobody's business.
         ([(10.0, read(5)), (11.0, handled(2)), (11.0, PartitionDone(partition="p-0", token=3, handled=2))], None),
     ],

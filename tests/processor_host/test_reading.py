@@ -306,6 +306,7 @@ async def test_reader_tells_how_far_the_partition_is_behind() -> None:
 
     assert [chunk.lag_s for chunk in chunks] == [1.0, 0.0]
     assert [event.lag_s for event in stage.events_of(LagSeen)] == [1.0, 0.0, 0.0]
+    assert [event.records for event in stage.events_of(LagSeen)] == [10, 1, 0]
 
 
 async def test_reader_is_closed_when_the_reading_is_cancelled() -> None:
