@@ -122,8 +122,8 @@ HOLDER = (
     Mutation(
         name="let a record go on when its lease has ended",
         rule="6",
-        file="processor_host/pump.py",
-        old="        await self.lease.ended.wait()\n        scope.cancel()\n",
+        file="processor_host/running.py",
+        old="        await self._lease.ended.wait()\n        scope.cancel()\n",
         new="        await anyio.sleep_forever()\n",
         likely=("test_record_is_in_hand",),
     ),

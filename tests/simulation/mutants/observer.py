@@ -149,8 +149,8 @@ OBSERVER = (
         name="give up a partition whose processor fails",
         rule="15",
         file=PUMP,
-        old="                await self._pause(failed)\n                continue\n",
-        new="                await self._pause(failed)\n                return _Outcome.DRAINED\n",
+        old="                await self._pause(ended)\n                continue\n",
+        new="                await self._pause(ended)\n                return Outcome.DRAINED\n",
         likely=("test_processor_of_one",),
     ),
 )
