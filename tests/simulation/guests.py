@@ -122,6 +122,13 @@ class Guests:
                 self.did(f"{place} has ended: {status if error is None else error!r}")
                 del self.guests[place]
 
+    def make_room(self) -> None:
+        """Start a host that may take everything where those that stay may not; nobody else is asked to."""
+        self.look_after()
+        staying = [guest for guest in self.guests.values() if guest.told is None]
+        if not any(guest.drawn.max_leases is None for guest in staying):
+            self.start_host(max_leases=None)
+
     def stop(self, place: str) -> None:
         """Tell a host to stop in order."""
         self.did(f"stop {place}")

@@ -71,10 +71,10 @@ class Calm:
     # --- One after the other ----------------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        self._make_room()
+        self._guests.make_room()
         starts_s = self._drawn.duration_s + START_S
         await self._until("every start ends", lambda: not self._starting(), within_s=starts_s, tell=self._starting)
-        self._make_room()
+        self._guests.make_room()
         await self._until("every start ends", lambda: not self._starting(), within_s=starts_s, tell=self._starting)
         if (left_s := self._late_s - self._world.now_s) > 0:
             await anyio.sleep(left_s)
@@ -198,13 +198,6 @@ class Calm:
         self._guests.look_after()
         ends_s = [*Facts(self._world).completed_s.values(), *(left.at_s for left in self._guests.exits)]
         return any(at_s > since_s for at_s in ends_s)
-
-    def _make_room(self) -> None:
-        """Start a host that may take everything where those that stay may not; nobody else is asked to."""
-        self._guests.look_after()
-        staying = [guest for guest in self._guests.guests.values() if guest.told is None]
-        if not any(guest.drawn.max_leases is None for guest in staying):
-            self._guests.start_host(max_leases=None)
 
     def _handoff_s(self) -> float:
         return max(guest.drawn.handoff_s for guest in self._guests.guests.values())

@@ -72,6 +72,12 @@ class Operator:
             if lease.paused:
                 await self._send(self._resume(lease))
 
+    def has_nothing_stopped(self) -> bool:
+        """Say whether every open partition has an owner that lives, and none is paused."""
+        owners = self._world.owners()
+        open_ones = [lease for lease in self._world.leases().values() if not lease.finished and lease.token > 0]
+        return not any(lease.paused or owners[lease.partition] is None for lease in open_ones)
+
     async def resume_all(self, late_s: float) -> None:
         """Resume what is paused once the last late pause has arrived, in a storm that is over."""
         if not self._has_paused:

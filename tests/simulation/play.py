@@ -28,8 +28,10 @@ __all__ = ["CRASHED", "Outcome", "play"]
 
 CRASHED = "no exception"
 """The name under which an exception is told that no checker expected; it is no checker's finding."""
-STOPS: Final = 5
-"""Durations in which whatever a failure policy stops is resumed again, once nothing fails any more."""
+STOPS_MAX: Final = 20
+"""Durations in which whatever a failure policy stops is resumed again, once nothing fails any more, at most."""
+STOPS_REST: Final = 3
+"""Durations in a row without anything stopped, or about to be, after which nothing more will be."""
 DRAIN_S: Final = 60.0
 LOOK_S: Final = 1.0
 REAL_TIME_LIMIT_S: Final = 240.0
@@ -111,9 +113,14 @@ class _Run:
     async def _recover(self, troubles: Troubles) -> None:
         """Wait until what hosts do of themselves about failures is over; plain runs have nothing of it."""
         if self.modes.policy == STOP:
-            # A count that stands, or a pause on its way, may stop a partition once more.
-            for _ in range(STOPS):
+            # A count that stands, or a pause on its way, may stop a partition once more: when its next owner begins.
+            at_rest = 0
+            for _ in range(STOPS_MAX):
+                troubles.make_room()
                 await anyio.sleep(self.parameters.duration_s)
+                at_rest = at_rest + 1 if troubles.operator.has_nothing_stopped() else 0
+                if at_rest == STOPS_REST:
+                    break
                 await troubles.operator.resume_some()
         if self.modes.ill_every_s:
             # At most so long, and a drain, a rest keeps a host away.

@@ -37,6 +37,7 @@ from tests.simulation.rare_calls import (
     late_release,
     unanswered,
 )
+from tests.simulation.rare_handling import RARE_HANDLING
 from tests.world.world import World
 
 __all__ = ["RARE", "SEEN", "count", "table"]
@@ -276,6 +277,7 @@ RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a processor that failed": failed_processor,
     "a parent that ends when its child is there": second_parent,
     "a lease that is refused because it is paused": refused_as_paused,
+    **RARE_HANDLING,
     **{f"a cancellation with its {kind.__name__} on its way": cancelled_in(kind) for kind in HOST_WRITES},
 }
 """What is counted, by name."""

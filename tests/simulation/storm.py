@@ -34,9 +34,9 @@ WAYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """How a call may be struck: before it is applied, after it, or as a delay; and by which fields of a `Fault`."""
 STRUCK: Final = (
-    "Acquire", "Ask", "Beat", "Complete", "Create", "Drain", "Fence", "Leave", "Pause", "Register", "Release", "Resume",
-    "SaveCheckpoint", "SetUp", "look_at_sessions", "read_group", "read_leases", "read_sessions", "read_some_leases",
-    "source.first", "source.identity", "source.list", "source.read", "source.resolve",
+    "Acquire", "Ask", "Attempt", "Beat", "Commit", "Complete", "Create", "Drain", "Fence", "Leave", "Pause", "Register",
+    "Release", "Resume", "SaveCheckpoint", "SetUp", "look_at_sessions", "read_group", "read_leases", "read_sessions",
+    "read_some_leases", "source.first", "source.identity", "source.list", "source.read", "source.resolve",
 )  # fmt: skip
 """
 Everything that hosts and operators send to store and source in a storm; fresh seeds must strike each in each way.
@@ -44,7 +44,7 @@ Everything that hosts and operators send to store and source in a storm; fresh s
 Not there are `Delete`, which comes an hour after a partition has gone and has a schedule of its own, `Adopt`, which is
 sent by hand, and reads of one item by verbs that were refused without it, which the memory store never does.
 """
-SELDOM: Final = ("Drain", "Pause", "Resume", "SetUp", "read_group", "source.identity", "source.resolve")
+SELDOM: Final = ("Commit", "Drain", "Pause", "Resume", "SetUp", "read_group", "source.identity", "source.resolve")
 """Calls of which a run has few, so that more of them are struck."""
 SELDOM_LOSS: Final = 0.5
 SELDOM_FAULTS: Final[tuple[Mapping[str, Any], ...]] = (

@@ -6,6 +6,8 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import anyio
+
 from partitions.events import LeaseReleased
 from partitions.transactions import Commit
 from partitions.verbs import Attempt
@@ -139,3 +141,46 @@ async def test_ask_while_records_come_one_at_a_time_is_honoured_after_the_record
     handed = Counter(entry.position for entry in world.journal if entry.place == "b" and entry.start_s < released_s)
     demand("released by its owner", place == "b" and released_s - asked_s < D + 1.0, (released_s - asked_s, handed))
     demand("nothing is given up", not letters(world), letters(world))
+
+
+class _Killer(WorldProcessor):
+    """Kills its host at one record, every time."""
+
+    def __init__(self, stage: Stage, place: str) -> None:
+        super().__init__(stage.world, place, 0.05)
+        self._stage = stage
+        self._at = place
+
+    async def _work(self, handled: Handled) -> None:
+        if handled.position == BAD:
+
+            async def kill() -> None:
+                self._stage.kill(self._at)
+
+            self._stage.start(kill)
+            await anyio.sleep_forever()
+        await super()._work(handled)
+
+
+@schedule(partitions=1)
+async def test_record_that_kills_every_host_is_given_up_alone_after_its_limit(stage: Stage) -> None:
+    """It costs at most two deaths more than its attempts, and its neighbours are handled."""
+    world = stage.world
+    world.put(12)
+    deaths = 0
+    while not letters(world):
+        demand("at most two deaths more than its attempts", deaths <= 5, deaths)
+        place = f"k{deaths}"
+        sink = Letters(world, place, PLAIN)
+        made = partial(_Killer, stage, place)
+        stage.host(place, processor=made, handling={"on_failure": DeadLetter(sink, attempts=3)})
+        await world.until(partial(_is_over, world, place), within_s=6 * D)
+        deaths += place in world.kills
+    await world.until(lambda: Facts(world).done_to_s("p0", 12) < float("inf"), within_s=4 * D)
+
+    demand("one record is given up", [position for _, position in letters(world)] == [BAD], letters(world))
+    demand("for the deaths", world.events(RecordsGivenUp)[0].error.startswith("HostDied"), world.events(RecordsGivenUp))
+
+
+def _is_over(world: World, place: str) -> bool:
+    return place in world.kills or bool(letters(world))
