@@ -14,6 +14,11 @@ REGRESSIONS: Final[tuple[tuple[int, bool, str], ...]] = (
     (30030, PLAIN, "a frozen place whose host had ended was to be killed: an error of the simulation"),
     (40614, PLAIN, "a failed processor whose save was not answered held up a stop and a hand-off"),
     (1000947, PLAIN, "children that had begun a second ago were asked for their owner: an error of the simulation"),
+    (
+        582945943,
+        not PLAIN,
+        "a partition with no host for it was stopped once its resumer had gone: an error of the simulation",
+    ),
 )
 """
 Seed, whether it was plain, and what it found. One that was found before there were modes is played without, and so
