@@ -210,8 +210,8 @@ class HostSettings:
     """Leases that this host holds, at most; no bound if not given. What no host may hold stays unprocessed."""
     metrics_port: int | None = None
     """
-    Port of the HTTP server with the status page at /, and /metrics, /healthz and /readyz; no server if not given. 0 lets
-    the system pick a port, and the log names it.
+    Port of the HTTP server with the status page at /, and /metrics, /healthz and /readyz; no server if not given. 0
+    lets the system pick a port, and the log names it.
     """
     metrics_host: str = "127.0.0.1"
     """

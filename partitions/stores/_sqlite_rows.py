@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
+from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
+from partitions.unreadable import lease_in_place, session_in_place
 
 __all__ = ["GROUPS", "LEASES", "SCHEMA", "SCHEMA_TABLES", "SESSIONS", "Row", "Table"]
 
@@ -70,6 +72,16 @@ _COLUMNS: Final = {
     ),
 }
 
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "TEXT NOT NULL": (str,),
+    "TEXT": (str, type(None)),
+    "INTEGER NOT NULL": (int,),
+    "INTEGER": (int, type(None)),
+    "REAL NOT NULL": (int, float),
+}
+
+_IN_PLACE: Final[dict[str, Callable[[str, str], Any]]] = {"leases": lease_in_place, "sessions": session_in_place}
+
 _KEYS: Final = {
     "groups": ("group_id",),
     "sessions": ("group_id", "session_id"),
@@ -94,6 +106,7 @@ class Table(Generic[T]):
     to_row: Callable[[str, T], Row]
     """The row of an item in the group of this id."""
     from_row: Callable[[Row], T]
+    """The item of a row, or what stands for one that somebody has spoilt (`partitions.unreadable`)."""
 
 
 def _table(name: str, *, to_row: Callable[[str, T], Row], from_row: Callable[[Row], T]) -> Table[T]:
@@ -111,8 +124,30 @@ def _table(name: str, *, to_row: Callable[[str, T], Row], from_row: Callable[[Ro
         write_if_absent=f"{insert} DO NOTHING",
         delete=f"DELETE FROM {name} WHERE {where}",
         to_row=to_row,
-        from_row=from_row,
+        from_row=lambda row: _read(name, row, from_row),
     )
+
+
+def _read(name: str, row: Row, from_row: Callable[[Row], T]) -> T:
+    """
+    Return the item of a row.
+
+    Raises:
+        StoreMisconfigured: the row of a group's own item has been spoilt.
+    """
+    try:
+        for (column, kind), value in zip(_COLUMNS[name], row, strict=True):
+            if not isinstance(value, _TYPES[kind]):
+                # SQLite keeps a value of any type in a column of any other.
+                raise TypeError(f"{column} is {value!r}")
+        return from_row(row)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"the row {row[:2]} of table {name!r} cannot be read: {error}; repair or delete it"
+        spoilt = _IN_PLACE.get(name)
+        if spoilt is None:
+            raise StoreMisconfigured(why) from error
+        item: T = spoilt(str(row[1]), why)
+        return item
 
 
 def _create_table(name: str) -> str:

@@ -30,7 +30,8 @@ from partitions.stores._sqlite_file import LeaseFile
 from partitions.stores._sqlite_lane import Lane, Pace
 from partitions.stores._sqlite_rows import GROUPS, LEASES, SESSIONS, Table
 from partitions.stores._sqlite_transactions import SqliteTransaction, SqliteTransactions
-from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, Verb
+from partitions.unreadable import is_stand_in
+from partitions.verbs import Applied, Complete, LeaseVerb, Leave, Refused, Result, SessionVerb, Verb
 
 __all__ = ["SqliteStore", "SqliteTransaction"]
 
@@ -199,7 +200,11 @@ class SqliteStore:
 def decide(connection: sqlite3.Connection, group: str, verb: Verb[T]) -> Result[T]:
     """Do one verb inside an open write transaction."""
     table, key = _place_of(group, verb)
-    result = rules.apply(_read_one(connection, table, key), verb)
+    current = _read_one(connection, table, key)
+    if is_stand_in(current) and not isinstance(verb, Leave):
+        # What only stands for the stored row must not be written over it.
+        return Refused(current=current)
+    result = rules.apply(current, verb)
     if isinstance(result, Applied):
         if result.item is None:
             connection.execute(table.delete, key)

@@ -26,8 +26,8 @@ from partitions.aws.clients import AwsClients
 from partitions.aws.faults import item_of
 from partitions.aws.places import AwsPlace, query_of
 from partitions.codecs.encoding import codec_of, writes_of
-from partitions.codecs.items import GROUP, LEASE, SESSION, Attributes
-from partitions.codecs.keys import group_key, lease_key, leases_pks, session_key, sessions_pk
+from partitions.codecs.items import GROUP, LEASE, SESSION, Attributes, Codec
+from partitions.codecs.keys import Key, group_key, lease_key, leases_pks, session_key, sessions_pk
 from partitions.codecs.writes import Operation, Write
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, SessionItem
@@ -36,6 +36,7 @@ from partitions.stores.dynamodb._making import check_table, create_table, delete
 from partitions.stores.dynamodb._reads import get, get_some, query_all
 from partitions.stores.dynamodb.tables import create_request
 from partitions.stores.dynamodb.transactions import DynamoDBTransactions
+from partitions.unreadable import lease_in_place, session_in_place
 from partitions.verbs import Applied, Beat, Leave, Refused, Register, Result, Verb
 
 __all__ = ["DynamoDBStore"]
@@ -153,13 +154,13 @@ class DynamoDBStore:
             item = await self._write(calls, use, writes)
         except ConditionFailed as refused:
             current = item_of(refused.error) or await get(calls, writes[0].key, use=use)
-            return Refused(current=None if current is None else codec.to_item(current))
+            return Refused(current=None if current is None else _item_or_stand_in(codec, current))
         return Applied(item=None if item is None else codec.to_item(item))
 
     async def read_leases(self, group: str) -> tuple[LeaseItem, ...]:
         """See `Store.read_leases`. Eight keys at once, each page after page."""
         found = await query_all(self._opened(), leases_pks(group), consistent=True)
-        return tuple(LEASE.to_item(each) for each in found)
+        return tuple(_item_or_stand_in(LEASE, each) for each in found)
 
     async def read_some_leases(self, group: str, partitions: Sequence[str]) -> tuple[LeaseItem, ...]:
         """
@@ -171,7 +172,7 @@ class DynamoDBStore:
         if len(partitions) > READ_SOME_MAX:
             raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")
         found = await get_some(self._opened(), [lease_key(group, partition) for partition in partitions])
-        return tuple(LEASE.to_item(each) for each in found)
+        return tuple(_item_or_stand_in(LEASE, each) for each in found)
 
     async def read_lease(self, group: str, partition: str) -> LeaseItem | None:
         """See `Store.read_lease`."""
@@ -181,7 +182,7 @@ class DynamoDBStore:
     async def read_sessions(self, group: str, *, consistent: bool) -> tuple[SessionItem, ...]:
         """See `Store.read_sessions`. An inconsistent read costs half."""
         found = await query_all(self._opened(), (sessions_pk(group),), consistent=consistent)
-        return tuple(SESSION.to_item(each) for each in found)
+        return tuple(_item_or_stand_in(SESSION, each) for each in found)
 
     async def read_session(self, group: str, session_id: str) -> SessionItem | None:
         """See `Store.read_session`."""
@@ -225,3 +226,16 @@ class DynamoDBStore:
         if self._calls is None:
             raise StoreMisconfigured(f"table {self._table!r} is not open; call open() first")
         return self._calls
+
+
+def _item_or_stand_in(codec: Codec[Any], attributes: Attributes) -> Any:
+    """Return the item, or what stands for one that something else has spoilt: the others of a read go on."""
+    try:
+        return codec.to_item(attributes)
+    except StoreMisconfigured as error:
+        key = Key.of(attributes).sk
+        if codec is LEASE:
+            return lease_in_place(key, str(error))
+        if codec is SESSION:
+            return session_in_place(key, str(error))
+        raise
