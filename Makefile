@@ -96,7 +96,7 @@ test-processes: $(STAMP) ## Run the other tests with real processes; under 8 min
 
 test-servers: has-chromium servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@echo "== tests on other servers"
-	@$(RUN) -m pytest -q -m 'servers and not whole_year and not bench' --ignore tests/processes/dynamodb
+	@$(RUN) -m pytest -q -n 2 -m 'servers and not whole_year and not bench' --ignore tests/processes/dynamodb
 	@echo "== field cases on DynamoDB"
 	@$(RUN) -m pytest -q -n 2 -m 'not whole_year and not bench' tests/processes/dynamodb
 

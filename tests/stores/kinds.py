@@ -91,7 +91,7 @@ KINDS = (
         server="ministack_url",
         is_extra=True,
         keeps_order=False,
-        machine_runs=12,
+        machine_runs=6,
     ),
     Kind(
         name="dynalite",
@@ -100,7 +100,7 @@ KINDS = (
         is_extra=True,
         has_transactions=False,
         keeps_order=False,
-        machine_runs=12,
+        machine_runs=6,
     ),
 )
 
