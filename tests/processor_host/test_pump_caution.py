@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 from partitions.items import Prepared
@@ -246,6 +247,36 @@ async def test_release_on_the_way_keeps_what_is_prepared() -> None:
         await it.over()
 
     assert (stage.lease().position, stage.lease().prepared) == ("4", Prepared(state="upload 1", position="10"))
+
+
+async def test_release_with_a_checkpoint_before_what_is_prepared_leaves_it_to_the_next_owner() -> None:
+    """A hand-over stores the newest mark, which may lie before the records that the state speaks of."""
+    stage = Stage()
+    put(stage, 10)
+    found: list[Prepared | None] = []
+
+    async def hang(_: Record, batch: Batch) -> None:
+        if len(log.started) > 5:
+            await batch.prepare("upload 1")
+            await anyio.sleep_forever()
+
+    async def look(context: ProcessorContext) -> None:
+        found.append(context.prepared)
+
+    log = Log(on_record=hang)
+    async with pumping(stage, log, batch_records_max=5, checkpoint_interval_s=1000.0) as it:
+        await it.handled(5)
+        await passes(0.2)
+        stage.ask("a:1", "p0", 1)
+        await it.over()
+    # The checkpoint came with the release alone.
+    assert (stage.sent(SaveCheckpoint), stage.sent(Release)[-1].position) == ([], "5")
+
+    async with pumping(stage, Log(on_open=look), session=stage.session("a:2")) as it:
+        await it.handled(5)
+
+        assert found == [Prepared(state="upload 1", position="10")]
+        assert it.log.started == [6, 7, 8, 9, 10]
 
 
 async def test_confirmation_of_nothing_is_the_users_failure() -> None:
