@@ -15,11 +15,13 @@ from partitions.errors import SourceUnavailable
 from partitions.positions import EARLIEST
 from partitions.sources.base import Record
 from processor_host.buffer import ByteBudget
+from processor_host.discovery import Listing
 from processor_host.ends import Until, UntilTime, parse_until
 from processor_host.errors import SettingsError
 from processor_host.events import PartitionDone, PartitionPausedFor, ReadFailed
 from processor_host.processor import Batch, CloseReason
 from processor_host.replay import Replay
+from tests.builders import a_lease, a_session
 from tests.processor_host.pumping import Log, RecordScripted, pump_of, pumping, put
 from tests.stage import VIRTUAL_TIME, Stage, about
 from tests.world.diary import passes
@@ -252,6 +254,22 @@ async def test_partition_that_is_at_its_end_already_is_over_without_a_read() -> 
         await passes(5)
 
         assert (it.log.started, replay.parked, replay.handled) == ([], {"p0"}, {"p0": 0})
+
+
+@pytest.mark.parametrize("draining", [False, True])
+async def test_replay_leaves_partitions_to_a_host_that_lives_unless_it_drains(draining: bool) -> None:
+    """A draining host gives back what it holds, and with this one gone nobody would end it."""
+    replay = replay_of(Stage(), parse_until("latest-at-start"))
+    leases = {name: a_lease(name, owner=owner, token=1) for name, owner in (("p0", "a:1"), ("p1", "b:1"))}
+    listing = Listing(partitions=frozenset(leases), asked_s=0.0)
+    replay.park("p0")
+
+    def is_done(beat: int) -> bool:
+        other = a_session("b:1", beat=beat, draining=draining)
+        return replay.is_done(leases, [a_session("a:1", beat=beat), other], listing, "a:1")
+
+    # The first look only notes the beats; the other host is seen to live once its beat has moved.
+    assert [is_done(beat) for beat in (4, 4, 5)] == [False, False, not draining]
 
 
 async def test_partition_is_over_where_nothing_is_left_although_its_end_was_not_met() -> None:
