@@ -141,6 +141,34 @@ async def test_thread_starts_no_further_record_once_the_lease_has_ended_and_is_t
     assert failed.held == 1
 
 
+async def test_thread_that_returns_as_told_is_not_done_where_the_end_of_its_lease_cancels_the_caller() -> None:
+    """It has left out what was to come; whatever follows a call that is done, such as middleware, must not run."""
+    begun = threading.Event()
+    seen: list[str] = []
+
+    def process(batch: SyncBatch) -> None:
+        begun.set()
+        seen.append(f"told {batch.ended.wait(PATIENCE_S)}")
+
+    async with held() as lease:
+
+        async def end() -> None:
+            await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
+            lease.end(EndReason.SEEN_TAKEN)
+
+        async def watch_end(scope: anyio.CancelScope) -> None:
+            await lease.ended.wait()
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch_end, tasks.cancel_scope)
+            tasks.start_soon(end)
+            await in_threads(process, limiter())(batch_of(lease))
+            seen.append("done")
+
+    assert seen == ["told True"]
+
+
 async def test_cancelled_caller_tells_the_thread_and_waits_for_it() -> None:
     """A drain has taken too long: the lease must not be free while the thread still writes."""
     begun = threading.Event()
