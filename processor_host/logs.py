@@ -2,8 +2,9 @@
 Log lines: what each event is called, how loud it is, and how lines are written.
 
 Knows no host; it is given events. An event becomes a `Line` by a pure function. Levels: debug for one call, info where
-ownership moved or a host changed its state, warning for what was retried, refused or late, error where a person must
-act, who is told what to do in `hint`. Lines never carry payloads: tracebacks come without the values of variables.
+ownership moved or a host changed its state, warning for what was retried, refused, late or found to be missing, error
+where a person must act, who is told what to do in `hint`. Lines never carry payloads: tracebacks come without the
+values of variables.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.CheckpointMissing: ("warning", "checkpoint.missing"),
     host_events.ReplayDone: ("info", "replay.done"),
     host_events.ReadFailed: ("warning", "read.failed"),
-    host_events.PartitionGap: ("error", "partition.gap"),
+    host_events.PartitionGap: ("warning", "partition.gap"),
     host_events.BatchCut: ("warning", "batch.cut"),
     host_events.GroupAdopted: ("warning", "group.adopted"),
     host_events.StartKept: ("info", "start.kept"),

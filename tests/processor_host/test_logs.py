@@ -26,7 +26,7 @@ from partitions.events import (
     SessionEnded,
 )
 from processor_host import events as host_events
-from processor_host.events import HostStopped, LeasesCreated, PlanRound, ProcessorFailed
+from processor_host.events import HostStopped, LeasesCreated, PartitionGap, PlanRound, ProcessorFailed
 from processor_host.logs import LEVELS, EventLog, Line, LogFormat, configure, line_of
 
 __all__: list[str] = []
@@ -192,8 +192,17 @@ def test_every_line_for_a_person_says_what_to_do() -> None:
     lines = [line_of(example(kind)) for kind in event_types()]
     errors = {line.name: line.values.get("hint") for line in lines if line.level == "error"}
 
-    assert set(errors) == {"host.stopped", "partition.gap", "partition.stopped"}
+    assert set(errors) == {"host.stopped", "partition.stopped"}
     assert all(errors.values())
+
+
+def test_gap_is_a_warning_that_says_how_to_lose_no_more() -> None:
+    """What is lost stays lost and the partition goes on by itself, so nobody has to be woken up."""
+    hint = "records are lost: keep them longer at the source, or add hosts so that the group keeps up"
+
+    assert line_of(PartitionGap(partition="p", position="4")) == Line(
+        level="warning", name="partition.gap", values={"partition": "p", "position": "4", "hint": hint}
+    )
 
 
 def test_json_log_has_one_object_for_each_event(restored: None) -> None:
