@@ -19,6 +19,7 @@ REGRESSIONS: Final[tuple[tuple[int, bool, str], ...]] = (
         not PLAIN,
         "a partition with no host for it was stopped once its resumer had gone: an error of the simulation",
     ),
+    (20000434, not PLAIN, "attempts that stood stopped a partition after the last resume: an error of the simulation"),
 )
 """
 Seed, whether it was plain, and what it found. One that was found before there were modes is played without, and so
