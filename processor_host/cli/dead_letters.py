@@ -284,6 +284,9 @@ async def _read(box: LetterBox, group: str | None, *, letter_id: str | None = No
 def _some(found: Found, sink: str, letter_id: str) -> Sequence[Letter]:
     if not found.letters:
         raise UserError(f"{sink!r} has no letter {letter_id!r}; 'dead-letters list' shows those that it has")
+    if len(groups := sorted({letter.group for letter in found.letters})) > 1:
+        # Two groups may have given up the same record, or one of the same name in another stream.
+        raise UserError(f"{sink!r} has a letter {letter_id!r} of each of the groups {groups}; name one with --group")
     return found.letters
 
 

@@ -130,7 +130,7 @@ def _region(place: AwsPlace, url: str) -> tuple[str, str]:
     try:
         region = place.region or session.get_config_variable("region")
         if not region:
-            raise UserError(f"{url!r} names no region; add ?region=eu-west-1 for instance, or set AWS_REGION")
+            raise UserError(f"{url!r} names no region; add ?region=eu-west-1 for instance, or set AWS_DEFAULT_REGION")
         return region, session.get_partition_for_region(region)
     except BotoCoreError as error:
         raise UserError(f"{url!r}: {error}; check the region's name") from error

@@ -214,6 +214,19 @@ def test_replay_takes_the_letters_that_are_named_and_keeps_them_where_asked(run:
     assert left() == ["p0@4/1", "p0@4/2"]
 
 
+def test_replay_asks_for_the_group_where_two_have_a_letter_of_one_id(run: Run, stream: LocalStream) -> None:
+    """An id names partition, token and position, which the streams of two groups share; both would be put back."""
+    other = replace(FIRST, group="other")
+    written(FIRST, other)
+    refused = run("replay", SINK, "p0@4/1", "--put-back", "local:s.db")
+    ended = run("replay", SINK, "p0@4/1", "--group", "other", "--put-back", "local:s.db")
+
+    told = "has a letter 'p0@4/1' of each of the groups ['delays', 'other']; name one with --group\n"
+    assert refused == Ended(2, "", f"processor-host: 'file:letters.jsonl' {told}")
+    assert ended == Ended(0, "p0@4/1 put back as p0 1\n", "")
+    assert rows(stream) == [("N123", b'{"delay":1}')]
+
+
 def test_replay_puts_records_back_behind_all_others(run: Run, stream: LocalStream) -> None:
     """As new records of the same key, payload and headers; the hosts handle them in their turn."""
     stream.append([Entry(data=b"before", key="N123")])

@@ -176,7 +176,7 @@ def test_policy_takes_the_region_of_the_environment(monkeypatch: pytest.MonkeyPa
         ([], "nothing here is in AWS; give --store dynamodb://TABLE?region=REGION, or a --source in Kinesis"),
         (["--store", "sqlite:leases.db", "--source", "local:s.db"], "nothing here is in AWS"),
         (["--store", "leases"], "'leases' names no store"),
-        (["--store", "dynamodb://leases"], "names no region; add ?region=eu-west-1 for instance, or set AWS_REGION"),
+        (["--store", "dynamodb://leases"], "add ?region=eu-west-1 for instance, or set AWS_DEFAULT_REGION"),
         (["--store", "dynamodb://leases?region=xx-nowhere-9"], "check the region's name"),
         ([*STORE, "--account", "12"], "--account '12' is no account; use its twelve digits, or leave it out"),
         ([*STORE, "--group", "a#b"], "'a#b'"),
