@@ -7,6 +7,7 @@ It knows neither hosts nor stores; those have their own builders.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -26,6 +27,11 @@ FLIGHTS_WHOLE_YEAR = 336_776
 # exactly, so that a red one is about the change; elsewhere each run looks at new examples.
 hypothesis.settings.register_profile("house", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("house")
+
+# A shell starts what runs in its background with SIGINT ignored, and so would every process that a test starts: one
+# that is to end at Ctrl-C never would.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -211,6 +211,10 @@ def test_server_for_a_person_runs_until_ctrl_c() -> None:
         pid = int(line.partition("pid ")[2].partition(",")[0])
         was_alive = is_alive(pid)
         process.send_signal(signal.SIGINT)
-        status = process.wait(GONE_S_MAX)
+        try:
+            status = process.wait(GONE_S_MAX)
+        finally:
+            # The end of the block waits for it, however long.
+            process.kill()
 
     assert (was_alive, status, is_alive(pid)) == (True, 0, False), line
