@@ -10,7 +10,7 @@ that is missing would be taken from a host that lives. So each gets a stand-in t
 - A session counts as one of an operator that lives for ever: nothing is planned for it and nothing is taken from it.
   Its own host cannot read the answers to its beats, ends it, and begins another.
 
-The stand-in says why in the field for people, where `status` shows it. It is never written.
+The stand-in says why in the field for people, where `plan` and the status page show it. It is never written.
 """
 
 from __future__ import annotations
