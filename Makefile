@@ -80,7 +80,7 @@ lint: $(STAMP) ## Run ruff and mypy --strict.
 	@echo "== mypy --strict"
 	@$(RUN) -m mypy --no-error-summary
 
-test: lint ## Run all checks and tests but the long ones with real processes; under 5 minutes.
+test: lint ## Run all checks and tests but the long ones with real processes and servers; about 8 minutes.
 	@echo "== tests in virtual time"
 	@$(RUN) -m pytest -q -n 2 -m 'not processes and not servers and not whole_year and not bench' \
 		--ignore tests/simulation/test_simulation.py
@@ -89,7 +89,7 @@ test: lint ## Run all checks and tests but the long ones with real processes; un
 	@echo "== essential tests with real processes"
 	@$(RUN) -m pytest -q -m 'processes and essential and not servers and not whole_year and not bench'
 
-test-processes: $(STAMP) ## Run the other tests with real processes; under 8 minutes.
+test-processes: $(STAMP) ## Run the other tests with real processes; under 9 minutes.
 	@echo "== tests with real processes"
 	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench' \
 		--ignore tests/processes/dynamodb

@@ -166,7 +166,9 @@ def test_second_signal_ends_a_host_at_once(number: signal.Signals, expected: int
     host = group.start("a", lease_duration_s=3.0, record_s=60.0)
     group.wait_until("a record of each partition is in hand", lambda: len(group.journals.started()) == 4, 10)
     host.send(number)
-    time.sleep(1.0)
+    # Within a second of the first one's arrival, which may be late on a busy machine, it would count as doubled.
+    group.wait_until("the first one has arrived", lambda: host.named("host.draining"), 10)
+    time.sleep(1.2)
     assert host.is_running()
     asked_s = host.send(number)
     status = host.wait(10)
