@@ -123,6 +123,8 @@ class _Run:
                     break
                 await troubles.operator.resume_some()
         if self.modes.ill_every_s:
+            # What failed last may make a host sick only now.
+            await anyio.sleep(self.modes.sick_after_s)
             # At most so long, and a drain, a rest keeps a host away.
             until_s = troubles.world.now_s + REST_TIMES_MAX * self.modes.sick_after_s + DRAIN_S
             while troubles.are_resting() and troubles.world.now_s < until_s:

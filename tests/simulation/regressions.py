@@ -19,6 +19,7 @@ REGRESSIONS: Final[tuple[tuple[int, bool, str], ...]] = (
         not PLAIN,
         "a partition with no host for it was stopped once its resumer had gone: an error of the simulation",
     ),
+    (32000195, not PLAIN, "a host fell sick of its last failures when all was to be calm: an error of the simulation"),
     (20000434, not PLAIN, "attempts that stood stopped a partition after the last resume: an error of the simulation"),
 )
 """
