@@ -133,7 +133,12 @@ class Group:
         hosts: Every host that was started, in order.
         leases: The lease file.
         journals: What the processors did.
+        ready_s: How long `wait_ready` waits where it is not told, seconds.
+        balanced_s: The same of `wait_balanced`.
     """
+
+    ready_s: float = 15.0
+    balanced_s: float = 20.0
 
     def __init__(self, folder: Path, portal: BlockingPortal) -> None:
         self.folder = folder
@@ -169,6 +174,16 @@ class Group:
 
     # --- Hosts ------------------------------------------------------------------------------------------------------
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of `run` that each of its hosts gets, before its own: later ones count."""
+        return ()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The environment variables that each of its hosts gets."""
+        return {}
+
     def start(
         self,
         name: str,
@@ -198,10 +213,11 @@ class Group:
         run = [*(command or command_line()), "run", processor, "--group", GROUP]
         run += ["--source", "local:s.db", "--store", "sqlite:leases.db", "--log-format", "json"]
         run += ["--log-level", log_level, "--lease-duration-s", repr(lease_duration_s)]
-        run += [*(["--host-id", name] if name else []), *flags]
+        run += [*(["--host-id", name] if name else []), *self.flags, *flags]
         log = self.folder / f"host-{len(self.hosts)}-{name}.log"
         with log.open("wb") as stderr:
-            process = start([*before, *run], self.folder, stderr, {journal.RECORD_S: repr(record_s), **(env or {})})
+            given = {journal.RECORD_S: repr(record_s), **self.env, **(env or {})}
+            process = start([*before, *run], self.folder, stderr, given)
         host = Host(name, process, log)
         self.hosts.append(host)
         return host
@@ -231,11 +247,12 @@ class Group:
                 raise AssertionError(f"not within {within_s} s: {what}\n{logs}")
             time.sleep(every_s)
 
-    def wait_ready(self, host: Host, within_s: float = 15.0) -> None:
+    def wait_ready(self, host: Host, within_s: float | None = None) -> None:
         """Wait until a host has registered and finished its first round."""
-        self.wait_until(f"{host!r} is ready", lambda: self._is_up(host) and host.named("host.ready"), within_s)
+        limit_s = self.ready_s if within_s is None else within_s
+        self.wait_until(f"{host!r} is ready", lambda: self._is_up(host) and host.named("host.ready"), limit_s)
 
-    def wait_balanced(self, hosts: Sequence[Host], within_s: float = 20.0) -> dict[str, int]:
+    def wait_balanced(self, hosts: Sequence[Host], within_s: float | None = None) -> dict[str, int]:
         """Wait until exactly these hosts share all partitions evenly, and return their shares."""
         for host in hosts:
             self.wait_ready(host)
@@ -248,7 +265,8 @@ class Group:
             is_all = found.keys() == names and sum(found.values()) == len(self.leases.leases()) == len(self.records)
             return found if is_even and is_all else None
 
-        return self.wait_until(f"{sorted(names)} share all partitions evenly", shares, within_s) or {}
+        limit_s = self.balanced_s if within_s is None else within_s
+        return self.wait_until(f"{sorted(names)} share all partitions evenly", shares, limit_s) or {}
 
     def _is_up(self, host: Host) -> bool:
         if not host.is_running():

@@ -6,7 +6,7 @@ Knows the command line's URL of a table and a server's address; what must hold i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -17,7 +17,7 @@ from anyio.from_thread import BlockingPortal
 
 from partitions.aws.places import AwsPlace
 from partitions.stores.dynamodb import DynamoDBStore
-from tests.processes.harness import GROUP, JOURNAL, Group, Host
+from tests.processes.harness import GROUP, Group, Host
 from tests.processes.histories import Entry
 from tests.processes.lease_file import Held, LeaseFile
 from tests.processes.scaling import FACTOR
@@ -114,6 +114,8 @@ class TableGroup(Group):
     """
 
     leases: LeaseTable
+    ready_s = START_S_MAX
+    balanced_s = START_S_MAX
 
     def __init__(
         self, folder: Path, portal: BlockingPortal, proxy: Proxy, *, table: str = "", group: str = GROUP
@@ -131,38 +133,15 @@ class TableGroup(Group):
         """The table, as a host names it."""
         return f"dynamodb://{self.table}?region={REGION}&endpoint_url={self.proxy.url}"
 
-    def start(
-        self,
-        name: str,
-        *flags: str,
-        lease_duration_s: float = 3.0,
-        processor: str = JOURNAL,
-        log_level: str = "info",
-        env: Mapping[str, str] | None = None,
-        before: Sequence[str] = (),
-        command: Sequence[str] = (),
-        record_s: float = 0.0,
-    ) -> Host:
-        """Start a host; see `Group.start`."""
-        return super().start(
-            name,
-            *("--group", self.group, "--store", self.store_url, *flags),
-            lease_duration_s=lease_duration_s,
-            processor=processor,
-            log_level=log_level,
-            env={**DUMMY_CREDENTIALS, **(env or {})},
-            before=before,
-            command=command,
-            record_s=record_s,
-        )
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """See `Group.flags`."""
+        return "--group", self.group, "--store", self.store_url
 
-    def wait_ready(self, host: Host, within_s: float = START_S_MAX) -> None:
-        """See `Group.wait_ready`."""
-        super().wait_ready(host, within_s)
-
-    def wait_balanced(self, hosts: Sequence[Host], within_s: float = START_S_MAX) -> dict[str, int]:
-        """See `Group.wait_balanced`."""
-        return super().wait_balanced(hosts, within_s)
+    @property
+    def env(self) -> Mapping[str, str]:
+        """See `Group.env`."""
+        return DUMMY_CREDENTIALS
 
     def wait_until(self, what: str, condition: Callable[[], T], within_s: float, every_s: float = POLL_S) -> T:
         """See `Group.wait_until`."""

@@ -18,7 +18,7 @@ import boto3  # type: ignore[import-untyped]  # It has no types.
 from anyio.from_thread import BlockingPortal
 
 from tests.processes.dynamodb.tables import REGION, LeaseTable
-from tests.processes.harness import GROUP, JOURNAL, Group, Host
+from tests.processes.harness import GROUP, Group, Host
 from tests.servers import DUMMY_CREDENTIALS
 
 __all__ = ["StreamGroup", "TableStreamGroup", "Written"]
@@ -48,6 +48,8 @@ class StreamGroup(Group):
         written: Every record, in the order in which it was written.
         parents: Shard → the shards of which it is born, of those that `split` and `merge` made.
     """
+
+    ready_s = READY_S
 
     def __init__(self, folder: Path, portal: BlockingPortal, kinesis_url: str) -> None:
         super().__init__(folder, portal)
@@ -116,34 +118,15 @@ class StreamGroup(Group):
 
     # --- Hosts ------------------------------------------------------------------------------------------------------
 
-    def start(
-        self,
-        name: str,
-        *flags: str,
-        lease_duration_s: float = 3.0,
-        processor: str = JOURNAL,
-        log_level: str = "info",
-        env: Mapping[str, str] | None = None,
-        before: Sequence[str] = (),
-        command: Sequence[str] = (),
-        record_s: float = 0.0,
-    ) -> Host:
-        """Start a host; see `Group.start`."""
-        return super().start(
-            name,
-            *("--source", self.stream_url + self.query, *flags),
-            lease_duration_s=lease_duration_s,
-            processor=processor,
-            log_level=log_level,
-            env={**DUMMY_CREDENTIALS, **(env or {})},
-            before=before,
-            command=command,
-            record_s=record_s,
-        )
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """See `Group.flags`."""
+        return "--source", self.stream_url + self.query
 
-    def wait_ready(self, host: Host, within_s: float = READY_S) -> None:
-        """See `Group.wait_ready`."""
-        super().wait_ready(host, within_s)
+    @property
+    def env(self) -> Mapping[str, str]:
+        """See `Group.env`."""
+        return DUMMY_CREDENTIALS
 
     def wait_shared(self, hosts: Sequence[Host], within_s: float = 20.0) -> dict[str, int]:
         """Wait until exactly these hosts share the leases of all open shards evenly, and no other goes on."""
@@ -203,27 +186,7 @@ class TableStreamGroup(StreamGroup):
         self.leases = LeaseTable(self.stream, dynamodb_url, GROUP, portal)
         self.leases.create()
 
-    def start(
-        self,
-        name: str,
-        *flags: str,
-        lease_duration_s: float = 3.0,
-        processor: str = JOURNAL,
-        log_level: str = "info",
-        env: Mapping[str, str] | None = None,
-        before: Sequence[str] = (),
-        command: Sequence[str] = (),
-        record_s: float = 0.0,
-    ) -> Host:
-        """Start a host; see `Group.start`."""
-        return super().start(
-            name,
-            *("--store", self._store_url, *flags),
-            lease_duration_s=lease_duration_s,
-            processor=processor,
-            log_level=log_level,
-            env=env,
-            before=before,
-            command=command,
-            record_s=record_s,
-        )
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """See `Group.flags`."""
+        return *super().flags, "--store", self._store_url
