@@ -32,15 +32,18 @@ A store may also be a `TransactionalStore`: users then store writes of their own
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.transactions import Collector, Commit, Outcome
 from partitions.verbs import Result, Verb
 
-__all__ = ["Store", "TransactionalStore", "Transactions", "transactions_of"]
+__all__ = ["READ_SOME_MAX", "Store", "TransactionalStore", "Transactions", "check_some", "transactions_of"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+
+READ_SOME_MAX: Final = 100
+"""Partitions in one `read_some_leases`: as many as DynamoDB's BatchGetItem takes."""
 
 
 class Store(Protocol):
@@ -169,3 +172,14 @@ def transactions_of(store: Store) -> Transactions | None:
     """Return what a store offers for user transactions; None where it is no `TransactionalStore`."""
     found: Transactions | None = getattr(store, "transactions", None)
     return found
+
+
+def check_some(partitions: Sequence[str]) -> None:
+    """
+    Check that one `read_some_leases` may ask for these, in every store, so that who asks for more fails in any test.
+
+    Raises:
+        ValueError: they are more than `READ_SOME_MAX`.
+    """
+    if len(partitions) > READ_SOME_MAX:
+        raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")

@@ -19,15 +19,13 @@ from partitions import rules
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.stores._memory_values import MemoryTransaction, changed
+from partitions.stores.base import check_some
 from partitions.transactions import Commit, Failed, Outcome, TransactionsUnsupported, decide
 from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, Verb
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
-
-READ_SOME_MAX: Final = 100
-"""The contract's bound. Kept here too, so that a caller that breaks it fails in the first test."""
 
 _OWN: Final = "group"
 """The key of the group's own item."""
@@ -115,8 +113,7 @@ class MemoryStore:
         Raises:
             ValueError: more than 100 partitions.
         """
-        if len(partitions) > READ_SOME_MAX:
-            raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")
+        check_some(partitions)
         leases = self._items(group).leases
         return tuple(leases[partition] for partition in dict.fromkeys(partitions) if partition in leases)
 

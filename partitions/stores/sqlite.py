@@ -30,6 +30,7 @@ from partitions.stores._sqlite_file import LeaseFile
 from partitions.stores._sqlite_lane import Lane, Pace
 from partitions.stores._sqlite_rows import GROUPS, LEASES, SESSIONS, Table
 from partitions.stores._sqlite_transactions import SqliteTransaction, SqliteTransactions
+from partitions.stores.base import check_some
 from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied, Complete, LeaseVerb, Leave, Refused, Result, SessionVerb, Verb
 
@@ -37,9 +38,6 @@ __all__ = ["SqliteStore", "SqliteTransaction"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
 R = TypeVar("R")
-
-READ_SOME_MAX: Final = 100
-"""The contract's bound."""
 
 CALL_TIMEOUT_S: Final = 1.6
 """A sixth of the default lease duration: the longest that a beat may take."""
@@ -156,8 +154,7 @@ class SqliteStore:
         Raises:
             ValueError: more than 100 partitions.
         """
-        if len(partitions) > READ_SOME_MAX:
-            raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")
+        check_some(partitions)
         marks = ", ".join("?" for _ in partitions)
         statement = f"{LEASES.select_all} AND partition IN ({marks})"
         _, _, reads = self._opened()

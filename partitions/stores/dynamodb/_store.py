@@ -31,6 +31,7 @@ from partitions.codecs.keys import Key, group_key, lease_key, leases_pks, sessio
 from partitions.codecs.writes import Operation, Write
 from partitions.errors import StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.stores.base import check_some
 from partitions.stores.dynamodb._calls import BEATS, WRITES, Calls, ConditionFailed
 from partitions.stores.dynamodb._making import check_table, create_table, delete_table, describe_table
 from partitions.stores.dynamodb._reads import get, get_some, query_all
@@ -42,9 +43,6 @@ from partitions.verbs import Applied, Beat, Leave, Refused, Register, Result, Ve
 __all__ = ["DynamoDBStore"]
 
 T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
-
-READ_SOME_MAX: Final = 100
-"""The contract's bound, and that of BatchGetItem."""
 
 CALL_TIMEOUT_S: Final = 1.6
 """A sixth of the default lease duration: the longest that a beat may take."""
@@ -169,8 +167,7 @@ class DynamoDBStore:
         Raises:
             ValueError: more than 100 partitions.
         """
-        if len(partitions) > READ_SOME_MAX:
-            raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")
+        check_some(partitions)
         found = await get_some(self._opened(), [lease_key(group, partition) for partition in partitions])
         return tuple(_item_or_stand_in(LEASE, each) for each in found)
 
