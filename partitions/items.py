@@ -1,5 +1,5 @@
 """
-The items in the store, as frozen data: sessions, leases and the group (DESIGN section 3).
+The items in the store, as frozen data: sessions, leases, locks and the group (DESIGN section 3).
 
 Knows no store and no rule. `extra` keeps the fields that this version does not know, and the fields for people (wall
 times, host name, pid, version, status URL); no code reads them to decide.
@@ -20,6 +20,7 @@ __all__ = [
     "GroupItem",
     "Known",
     "LeaseItem",
+    "LockItem",
     "Prepared",
     "Scalar",
     "SessionItem",
@@ -141,6 +142,26 @@ class LeaseItem:
     suspects: int = 0
     """Terms in a row whose owner may have died of a record: none was released, and the checkpoint has not moved."""
     prepared: Prepared | None = None
+    extra: Mapping[str, Scalar] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockItem:
+    """
+    A named lease, which anybody of the group may make by acquiring it. It has no position, so no plan moves it.
+
+    Whoever sees `owner` as a session that is gone may take it over, unless `expires` is false.
+    """
+
+    name: str
+    owner: str | None = None
+    """The session id that acquired it; None when free."""
+    token: int = 0
+    """The fencing token: raised by one by every acquire. It stays after a release; a deleted item starts at 1 again."""
+    expires: bool = True
+    """Whether the lock ends with its owner's session. Where it does not, only a release under its token frees it."""
+    holder: str | None = None
+    """The stable name of the owner's host, by which a later process may release a lock that does not expire."""
     extra: Mapping[str, Scalar] = field(default_factory=_nothing)
 
 

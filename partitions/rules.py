@@ -16,7 +16,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from partitions.items import ASKS_MAX, GroupItem, LeaseItem, SessionItem
+from partitions.items import ASKS_MAX, GroupItem, LeaseItem, LockItem, SessionItem
+from partitions.lock_verbs import AcquireLock, RaiseLock, ReleaseLock
 from partitions.positions import END
 from partitions.verbs import (
     Acquire,
@@ -48,7 +49,7 @@ from partitions.verbs import (
 
 __all__ = ["PAUSE_REASON", "apply", "born"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 PAUSE_REASON: Final = "paused_because"
 """The field for people beside `paused`."""
@@ -259,6 +260,45 @@ def _ask(session: SessionItem | None, verb: Ask) -> Result[SessionItem]:
     return Applied(item=replace(session, asks=MappingProxyType(asks)))
 
 
+def _acquire_lock(lock: LockItem | None, verb: AcquireLock) -> Result[LockItem]:
+    if lock is None:
+        if verb.seen_token is not None:
+            return Refused(current=None)
+        lock = LockItem(name=verb.name)
+    elif (
+        lock.owner != verb.seen_owner
+        or lock.token != verb.seen_token
+        or (not lock.expires and lock.owner not in (None, verb.session_id))
+    ):
+        return Refused(current=lock)
+    return Applied(
+        item=replace(
+            lock,
+            owner=verb.session_id,
+            token=lock.token + 1,
+            expires=verb.expires,
+            holder=verb.host_id,
+            extra=MappingProxyType({**lock.extra, **verb.extra}),
+        )
+    )
+
+
+def _release_lock(lock: LockItem | None, verb: ReleaseLock) -> Result[LockItem]:
+    if lock is None or lock.owner != verb.owner or lock.token != verb.token:
+        return Refused(current=lock)
+    return Applied(item=replace(lock, owner=None, holder=None))
+
+
+def _raise_lock(lock: LockItem | None, verb: RaiseLock) -> Result[LockItem]:
+    if lock is None:
+        if verb.seen_token is not None:
+            return Refused(current=None)
+        lock = LockItem(name=verb.name)
+    elif lock.token != verb.seen_token or lock.token >= verb.token:
+        return Refused(current=lock)
+    return Applied(item=replace(lock, token=verb.token))
+
+
 def _set_up(group: GroupItem | None, verb: SetUp) -> Result[GroupItem]:
     return Applied(item=verb.item) if group is None else Refused(current=group)
 
@@ -293,6 +333,9 @@ _RULES: Final[dict[type, Callable[[Any, Any], Any]]] = {
     Leave: _leave,
     Drain: _drain,
     Ask: _ask,
+    AcquireLock: _acquire_lock,
+    ReleaseLock: _release_lock,
+    RaiseLock: _raise_lock,
     SetUp: _set_up,
     Adopt: _adopt,
     NoteRestore: _note_restore,

@@ -9,6 +9,7 @@ that is missing would be taken from a host that lives. So each gets a stand-in t
   children wait. Repaired, it goes on.
 - A session counts as one of an operator that lives for ever: nothing is planned for it and nothing is taken from it.
   Its own host cannot read the answers to its beats, ends it, and begins another.
+- A lock counts as held for ever by nobody that lives, under such a token: nobody takes it, its holder gives it up.
 
 The stand-in says why in the field for people, where `plan` and the status page show it. It is never written.
 """
@@ -18,11 +19,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final
 
-from partitions.items import LeaseItem, SessionItem
+from partitions.items import LeaseItem, LockItem, SessionItem
 from partitions.positions import EARLIEST
 from partitions.rules import PAUSE_REASON
 
-__all__ = ["is_stand_in", "lease_in_place", "session_in_place"]
+__all__ = ["is_stand_in", "lease_in_place", "lock_in_place", "session_in_place"]
 
 UNSEEN: Final = -1
 """A token, or a beat, that no item ever has."""
@@ -50,8 +51,14 @@ def session_in_place(session_id: str, why: str) -> SessionItem:
     )
 
 
+def lock_in_place(name: str, why: str) -> LockItem:
+    """Return what stands for a lock that cannot be read; `why` is for people."""
+    extra = MappingProxyType({"unreadable": why})
+    return LockItem(name=name, owner="", token=UNSEEN, expires=False, holder="", extra=extra)
+
+
 def is_stand_in(item: object) -> bool:
     """Say whether an item only stands for one that cannot be read."""
-    return (isinstance(item, LeaseItem) and item.token == UNSEEN) or (
+    return (isinstance(item, LeaseItem | LockItem) and item.token == UNSEEN) or (
         isinstance(item, SessionItem) and item.beat == UNSEEN
     )

@@ -2,7 +2,8 @@
 The verbs: everything that may be written to a store, each one conditional request (DESIGN section 4).
 
 A verb says what its sender has seen and what it wants; `partitions.rules` says when it applies and what it does. Knows
-no store. A store answers a verb with `Applied` or `Refused`: a lost race is a value.
+no store. A store answers a verb with `Applied` or `Refused`: a lost race is a value. Those about locks are in
+`partitions.lock_verbs`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, LockItem, Prepared, Scalar, SessionItem
 
 __all__ = [
     "Acquire",
@@ -45,7 +46,7 @@ __all__ = [
     "Verb",
 ]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 _NOTHING: Final[Mapping[str, Scalar]] = MappingProxyType({})
 

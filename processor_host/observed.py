@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from partitions.events import OnEvent, tell
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.stores.base import Store, Transactions, transactions_of
 from partitions.transactions import Again, Collector, Commit, Failed, Outcome
 from partitions.verbs import Applied, Refused, Result, Verb
@@ -20,7 +20,7 @@ from processor_host.events import StoreCalled
 
 __all__ = ["OPERATIONS", "OUTCOMES", "ObservedStore", "operation_of"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 R = TypeVar("R")
 
 OPERATIONS: Final = (
@@ -107,6 +107,18 @@ class ObservedStore:
         """See `Store.read_session`."""
         return await self._timed("read_session", self._store.read_session(group, session_id))
 
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """See `Store.read_lock`."""
+        return await self._timed("read_lock", self._store.read_lock(group, name))
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """See `Store.read_some_locks`."""
+        return await self._timed("read_some_locks", self._store.read_some_locks(group, names))
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """See `Store.read_locks`."""
+        return await self._timed("read_locks", self._store.read_locks(group))
+
     async def read_group(self, group: str) -> GroupItem | None:
         """See `Store.read_group`."""
         return await self._timed("read_group", self._store.read_group(group))
@@ -154,6 +166,9 @@ class _ObservedTransactions:
         return self._transactions.condition_check(
             group, partition=partition, owner=owner, token=token, resource=resource
         )
+
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> Mapping[str, Any]:
+        return self._transactions.lock_check(group, name=name, owner=owner, token=token, resource=resource)
 
 
 def _outcome_of(operation: str, result: object) -> str:

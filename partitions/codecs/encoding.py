@@ -16,11 +16,13 @@ from typing import Any, Final
 
 from partitions import rules
 from partitions.codecs.drafts import Draft
-from partitions.codecs.items import GROUP, LEASE, SESSION, Codec, known_to, prepared_to
-from partitions.codecs.keys import Key, group_key, lease_key, session_key
+from partitions.codecs.items import GROUP, LEASE, LOCK, SESSION, Codec, known_to, prepared_to
+from partitions.codecs.keys import Key, group_key, lease_key, lock_key, session_key
+from partitions.codecs.lock_encoding import LOCK_ENCODERS
 from partitions.codecs.values import to_flag, to_number, to_text
 from partitions.codecs.writes import Operation, Write
 from partitions.items import ASKS_MAX
+from partitions.lock_verbs import LockVerb
 from partitions.positions import END
 from partitions.verbs import (
     Acquire,
@@ -50,7 +52,7 @@ from partitions.verbs import (
     Verb,
 )
 
-__all__ = ["codec_of", "held_check", "key_of", "writes_of"]
+__all__ = ["codec_of", "key_of", "writes_of"]
 
 
 def writes_of(group: str, verb: Verb[Any]) -> tuple[Write, ...]:
@@ -69,17 +71,12 @@ def writes_of(group: str, verb: Verb[Any]) -> tuple[Write, ...]:
     return written if isinstance(written, tuple) else (written,)
 
 
-def held_check(group: str, partition: str, *, owner: str, token: int) -> Write:
-    """Return the check that a lease is held by this owner under this token, for a transaction."""
-    draft = Draft(lease_key(group, partition))
-    draft.is_owner(owner, token)
-    return draft.done(Operation.CHECK)
-
-
 def codec_of(verb: Verb[Any]) -> Codec[Any]:
     """Return the codec of the kind of item that a verb is about."""
     if isinstance(verb, LeaseVerb):
         return LEASE
+    if isinstance(verb, LockVerb):
+        return LOCK
     return SESSION if isinstance(verb, SessionVerb) else GROUP
 
 
@@ -87,6 +84,8 @@ def key_of(group: str, verb: Verb[Any]) -> Key:
     """Return the key of the item that a verb is about."""
     if isinstance(verb, LeaseVerb):
         return lease_key(group, verb.partition)
+    if isinstance(verb, LockVerb):
+        return lock_key(group, verb.name)
     return session_key(group, verb.session_id) if isinstance(verb, SessionVerb) else group_key(group)
 
 
@@ -344,4 +343,5 @@ _ENCODERS: Final[dict[type, Callable[[str, Any], tuple[Write, ...] | Write]]] = 
     SetUp: _set_up,
     Adopt: _adopt,
     NoteRestore: _note_restore,
+    **LOCK_ENCODERS,
 }

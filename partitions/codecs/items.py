@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-from partitions.codecs.keys import PK, SK, Key, group_key, lease_key, session_key
+from partitions.codecs.keys import PK, SK, Key, group_key, lease_key, lock_key, session_key
 from partitions.codecs.values import (
     Attribute,
     flag_from,
@@ -29,11 +29,12 @@ from partitions.codecs.values import (
     whole_from,
 )
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, Known, LeaseItem, Prepared, Scalar, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, LockItem, Prepared, Scalar, SessionItem
 
 __all__ = [
     "GROUP",
     "LEASE",
+    "LOCK",
     "SESSION",
     "Attributes",
     "Codec",
@@ -44,7 +45,7 @@ __all__ = [
     "texts_to",
 ]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 Attributes = dict[str, Attribute]
 """A whole item, its key included."""
@@ -135,6 +136,7 @@ _SESSION_FIELDS: Final = {
     "sick": Field(write=to_flag, read=flag_from, unwritten=False),
     "asks": Field(write=asks_to, read=_asks_from),
 }
+_LOCK_FIELDS: Final = {"owner": _TEXT, "token": _WHOLE, "expires": _FLAG, "holder": _TEXT}
 _GROUP_FIELDS: Final = {
     "schema_version": _WHOLE,
     "source": _TEXT,
@@ -220,5 +222,11 @@ SESSION: Final = Codec(
     fields=_SESSION_FIELDS,
     key_of=lambda group, session: session_key(group, session.session_id),
     key_field="session_id",
+)
+LOCK: Final = Codec(
+    make=LockItem,
+    fields=_LOCK_FIELDS,
+    key_of=lambda group, lock: lock_key(group, lock.name),
+    key_field="name",
 )
 GROUP: Final = Codec(make=GroupItem, fields=_GROUP_FIELDS, key_of=lambda group, _: group_key(group), key_field=None)

@@ -13,7 +13,18 @@ from zlib import crc32
 
 from partitions.codecs.values import Attribute, text_from, to_text
 
-__all__ = ["PK", "SK", "Key", "group_key", "lease_key", "leases_pks", "session_key", "sessions_pk"]
+__all__ = [
+    "PK",
+    "SK",
+    "Key",
+    "group_key",
+    "lease_key",
+    "leases_pks",
+    "lock_key",
+    "locks_pk",
+    "session_key",
+    "sessions_pk",
+]
 
 PK: Final = "pk"
 SK: Final = "sk"
@@ -49,6 +60,11 @@ def leases_pks(group: str) -> tuple[str, ...]:
     return tuple(f"{group}#leases#{number}" for number in range(LEASE_KEYS))
 
 
+def locks_pk(group: str) -> str:
+    """Return the key under which all locks of a group lie: they are few."""
+    return f"{group}#locks"
+
+
 def session_key(group: str, session_id: str) -> Key:
     """Return the key of one session."""
     return Key(pk=sessions_pk(group), sk=session_id)
@@ -57,6 +73,11 @@ def session_key(group: str, session_id: str) -> Key:
 def lease_key(group: str, partition: str) -> Key:
     """Return the key of one lease."""
     return Key(pk=leases_pks(group)[crc32(partition.encode()) % LEASE_KEYS], sk=partition)
+
+
+def lock_key(group: str, name: str) -> Key:
+    """Return the key of one lock."""
+    return Key(pk=locks_pk(group), sk=name)
 
 
 def group_key(group: str) -> Key:

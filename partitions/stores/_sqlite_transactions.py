@@ -28,6 +28,7 @@ from partitions.errors import StoreUnavailable
 from partitions.items import LeaseItem
 from partitions.stores._sqlite_call import Work
 from partitions.stores._sqlite_lane import Lane
+from partitions.stores._sqlite_lock_rows import LOCKS
 from partitions.stores._sqlite_rows import LEASES, SCHEMA_TABLES
 from partitions.transactions import (
     Commit,
@@ -165,6 +166,12 @@ class SqliteTransactions:
             self._url, "condition checks, which are DynamoDB's", remedy="use `batch.transaction()` and `tx.execute`"
         )
 
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> NoReturn:
+        """See `Transactions.lock_check` and `condition_check`."""
+        raise TransactionsUnsupported(
+            self._url, "condition checks, which are DynamoDB's", remedy="compare tokens in your own database"
+        )
+
 
 class _StatementFailed(Exception):
     """Makes the lane undo what this transaction wrote, and nothing else."""
@@ -252,7 +259,7 @@ def _authorized(action: int, first: str | None, second: str | None, _: str | Non
     if action in (sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE):
         # The second name is a column's, which may well be called as one of our tables is.
         names = {(first or "").lower()}
-    is_ours = bool(names & SCHEMA_TABLES)
+    is_ours = bool(names & {*SCHEMA_TABLES, LOCKS.name})
     return sqlite3.SQLITE_DENY if action not in _ALLOWED or is_ours else sqlite3.SQLITE_OK
 
 

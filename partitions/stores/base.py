@@ -1,7 +1,7 @@
 """
 The contract of a store: all that the library asks of the place where items live. Write another store from this alone.
 
-A store keeps, for many groups side by side, one item per session, one per lease and one for the group
+A store keeps, for many groups side by side, one item per session, one per lease, one per lock and one for the group
 (`partitions.items`), and answers verbs (`partitions.verbs`) as `partitions.rules.apply` does. It knows no host, no
 clock and no plan; it never decides whether a session is alive.
 
@@ -34,16 +34,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.transactions import Collector, Commit, Outcome
 from partitions.verbs import Result, Verb
 
 __all__ = ["READ_SOME_MAX", "Store", "TransactionalStore", "Transactions", "check_some", "transactions_of"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 READ_SOME_MAX: Final = 100
-"""Partitions in one `read_some_leases`: as many as DynamoDB's BatchGetItem takes."""
+"""Partitions, or locks, in one read of some: as many as DynamoDB's BatchGetItem takes."""
 
 
 class Store(Protocol):
@@ -118,6 +118,18 @@ class Store(Protocol):
         """Return one session, or None where it has no item."""
         ...
 
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """Return one lock, or None where it has no item. One that cannot be read is shown as `unreadable` says."""
+        ...
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """Return the locks of these names, in any order; those that have no item are left out. At most 100."""
+        ...
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """Return every lock of the group, in any order."""
+        ...
+
     async def read_group(self, group: str) -> GroupItem | None:
         """Return the group's own item, or None where nobody has set the group up."""
         ...
@@ -158,6 +170,15 @@ class Transactions(Protocol):
         """
         ...
 
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> Mapping[str, Any]:
+        """
+        Return the same for a lock.
+
+        Raises:
+            TransactionsUnsupported: as `condition_check`.
+        """
+        ...
+
 
 class TransactionalStore(Store, Protocol):
     """A store with user transactions."""
@@ -174,12 +195,12 @@ def transactions_of(store: Store) -> Transactions | None:
     return found
 
 
-def check_some(partitions: Sequence[str]) -> None:
+def check_some(ids: Sequence[str], *, what: str = "partitions") -> None:
     """
-    Check that one `read_some_leases` may ask for these, in every store, so that who asks for more fails in any test.
+    Check that one read may ask for these, in every store, so that who asks for more fails in any test.
 
     Raises:
         ValueError: they are more than `READ_SOME_MAX`.
     """
-    if len(partitions) > READ_SOME_MAX:
-        raise ValueError(f"{len(partitions)} partitions in one read, expected at most {READ_SOME_MAX}; split them")
+    if len(ids) > READ_SOME_MAX:
+        raise ValueError(f"{len(ids)} {what} in one read, expected at most {READ_SOME_MAX}; split them")

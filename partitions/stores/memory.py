@@ -17,7 +17,8 @@ from anyio.lowlevel import checkpoint
 
 from partitions import rules
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
+from partitions.lock_verbs import LockVerb
 from partitions.stores._memory_values import MemoryTransaction, changed
 from partitions.stores.base import check_some
 from partitions.transactions import Commit, Failed, Outcome, TransactionsUnsupported, decide
@@ -25,7 +26,7 @@ from partitions.verbs import Applied, Complete, LeaseVerb, Result, SessionVerb, 
 
 __all__ = ["MemoryStore", "MemoryTransaction"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 _OWN: Final = "group"
 """The key of the group's own item."""
@@ -34,11 +35,12 @@ _OWN: Final = "group"
 class _Items:
     """The items of one group, each kind by its key."""
 
-    __slots__ = ("group", "leases", "sessions", "values")
+    __slots__ = ("group", "leases", "locks", "sessions", "values")
 
     def __init__(self) -> None:
         self.leases: dict[str, LeaseItem] = {}
         self.sessions: dict[str, SessionItem] = {}
+        self.locks: dict[str, LockItem] = {}
         self.group: dict[str, GroupItem] = {}
         self.values: dict[str, Any] = {}
 
@@ -49,6 +51,8 @@ def _place_of(items: _Items, verb: Verb[Any]) -> tuple[dict[str, Any], str]:
         return items.leases, verb.partition
     if isinstance(verb, SessionVerb):
         return items.sessions, verb.session_id
+    if isinstance(verb, LockVerb):
+        return items.locks, verb.name
     return items.group, _OWN
 
 
@@ -129,6 +133,25 @@ class MemoryStore:
         """See `Store.read_session`."""
         return self._items(group).sessions.get(session_id)
 
+    def lock_now(self, group: str, name: str) -> LockItem | None:
+        """See `Store.read_lock`."""
+        return self._items(group).locks.get(name)
+
+    def some_locks_now(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """
+        See `Store.read_some_locks`.
+
+        Raises:
+            ValueError: more than 100 names.
+        """
+        check_some(names, what="locks")
+        locks = self._items(group).locks
+        return tuple(locks[name] for name in dict.fromkeys(names) if name in locks)
+
+    def locks_now(self, group: str) -> tuple[LockItem, ...]:
+        """See `Store.read_locks`."""
+        return tuple(self._items(group).locks.values())
+
     def group_now(self, group: str) -> GroupItem | None:
         """See `Store.read_group`."""
         return self._items(group).group.get(_OWN)
@@ -161,6 +184,12 @@ class MemoryStore:
         """See `Transactions.condition_check`. Nobody but this object reaches its dict."""
         raise TransactionsUnsupported(
             self._url, "condition checks, which are DynamoDB's", remedy="use `batch.transaction()`"
+        )
+
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> NoReturn:
+        """See `Transactions.lock_check` and `condition_check`."""
+        raise TransactionsUnsupported(
+            self._url, "condition checks, which are DynamoDB's", remedy="compare tokens in your own database"
         )
 
     # --- The contract ---------------------------------------------------------------------------------------------
@@ -220,6 +249,21 @@ class MemoryStore:
         """See `Store.read_session`."""
         await checkpoint()
         return self.session_now(group, session_id)
+
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """See `Store.read_lock`."""
+        await checkpoint()
+        return self.lock_now(group, name)
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """See `Store.read_some_locks`."""
+        await checkpoint()
+        return self.some_locks_now(group, names)
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """See `Store.read_locks`."""
+        await checkpoint()
+        return self.locks_now(group)
 
     async def read_group(self, group: str) -> GroupItem | None:
         """See `Store.read_group`."""

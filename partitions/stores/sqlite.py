@@ -24,11 +24,14 @@ import anyio.to_thread
 
 from partitions import rules
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
+from partitions.lock_verbs import LockVerb
 from partitions.stores._sqlite_errors import label_of
 from partitions.stores._sqlite_file import LeaseFile
 from partitions.stores._sqlite_lane import Lane, Pace
-from partitions.stores._sqlite_rows import GROUPS, LEASES, SESSIONS, Table
+from partitions.stores._sqlite_lock_rows import LOCKS, has_locks, make_locks
+from partitions.stores._sqlite_rows import GROUPS, LEASES, SESSIONS
+from partitions.stores._sqlite_table import Table
 from partitions.stores._sqlite_transactions import SqliteTransaction, SqliteTransactions
 from partitions.stores.base import check_some
 from partitions.unreadable import is_stand_in
@@ -36,7 +39,7 @@ from partitions.verbs import Applied, Complete, LeaseVerb, Leave, Refused, Resul
 
 __all__ = ["SqliteStore", "SqliteTransaction"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 R = TypeVar("R")
 
 CALL_TIMEOUT_S: Final = 1.6
@@ -175,10 +178,37 @@ class SqliteStore:
         sessions, _, _ = self._opened()
         return await sessions.read(lambda connection: _read_one(connection, SESSIONS, (group, session_id)))
 
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """See `Store.read_lock`."""
+        found = await self.read_some_locks(group, (name,))
+        return found[0] if found else None
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """
+        See `Store.read_some_locks`.
+
+        Raises:
+            ValueError: more than 100 names.
+        """
+        check_some(names, what="locks")
+        marks = ", ".join("?" for _ in names)
+        return await self._read_locks(f"{LOCKS.select_all} AND name IN ({marks})", (group, *names))
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """See `Store.read_locks`."""
+        return await self._read_locks(LOCKS.select_all, (group,))
+
     async def read_group(self, group: str) -> GroupItem | None:
         """See `Store.read_group`."""
         _, _, reads = self._opened()
         return await reads.read(lambda connection: _read_one(connection, GROUPS, (group,)))
+
+    async def _read_locks(self, statement: str, values: tuple[str, ...]) -> tuple[LockItem, ...]:
+        def read(connection: sqlite3.Connection) -> tuple[LockItem, ...]:
+            return _read(connection, LOCKS, statement, values) if has_locks(connection) else ()
+
+        _, _, reads = self._opened()
+        return await reads.read(read)
 
     def _lane_of(self, verb: Verb[Any]) -> Lane:
         sessions, leases, _ = self._opened()
@@ -196,6 +226,8 @@ class SqliteStore:
 
 def decide(connection: sqlite3.Connection, group: str, verb: Verb[T]) -> Result[T]:
     """Do one verb inside an open write transaction."""
+    if isinstance(verb, LockVerb):
+        make_locks(connection)
     table, key = _place_of(group, verb)
     current = _read_one(connection, table, key)
     if is_stand_in(current) and not isinstance(verb, Leave):
@@ -220,6 +252,8 @@ def _place_of(group: str, verb: Verb[T]) -> tuple[Table[T], tuple[str, ...]]:
         place = LEASES, (group, verb.partition)
     elif isinstance(verb, SessionVerb):
         place = SESSIONS, (group, verb.session_id)
+    elif isinstance(verb, LockVerb):
+        place = LOCKS, (group, verb.name)
     else:
         place = GROUPS, (group,)
     return cast("tuple[Table[T], tuple[str, ...]]", place)

@@ -18,7 +18,7 @@ import anyio
 
 from partitions.clocks import Clock
 from partitions.errors import StoreUnavailable
-from partitions.items import GroupItem, LeaseItem, Scalar, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, Scalar, SessionItem
 from partitions.retries import Waits, call
 from partitions.sources.base import Source
 from partitions.stores.base import Store
@@ -28,7 +28,7 @@ from processor_host.errors import UserError
 __all__ = ["LOOK_S", "Operator", "Snapshot", "chunks", "text_of_session"]
 
 R = TypeVar("R")
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 LOOK_S: Final = 0.5
 """Between two looks at what is waited for."""

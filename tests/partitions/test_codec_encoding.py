@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from partitions import verbs
-from partitions.codecs.encoding import codec_of, held_check, key_of, writes_of
+from partitions.codecs.checks import held_check
+from partitions.codecs.encoding import codec_of, key_of, writes_of
 from partitions.codecs.items import GROUP, LEASE, SESSION
 from partitions.codecs.writes import EXPRESSION_BYTES_MAX, Write
 from partitions.items import ASKS_MAX, Known, Prepared, ask_key

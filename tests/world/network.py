@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import anyio
 
 from partitions.errors import SourceUnavailable, StoreUnavailable
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.positions import Start
 from partitions.sources.base import Fetched, PartitionInfo, Reader
 from partitions.sources.memory import MemorySource
@@ -29,7 +29,7 @@ from tests.world.loop import PLACE, in_world, running_loop
 __all__ = ["Call", "Fault", "Network", "PlaceSource", "PlaceStore", "Write"]
 
 R = TypeVar("R")
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 LOST_S = 3600.0  # When an answer that is lost gives up: long after every time-out.
 
@@ -270,6 +270,22 @@ class PlaceStore:
     async def read_session(self, group: str, session_id: str) -> SessionItem | None:
         """See the contract."""
         return await self._carry("read_session", lambda: self._network.store.session_now(group, session_id))
+
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> NoReturn:
+        """See the contract."""
+        self._network.store.lock_check(group, name=name, owner=owner, token=token, resource=resource)
+
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """See the contract."""
+        return await self._carry("read_lock", lambda: self._network.store.lock_now(group, name))
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """See the contract."""
+        return await self._carry("read_some_locks", lambda: self._network.store.some_locks_now(group, names))
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """See the contract."""
+        return await self._carry("read_locks", lambda: self._network.store.locks_now(group))
 
     async def read_group(self, group: str) -> GroupItem | None:
         """See the contract."""

@@ -26,23 +26,32 @@ from partitions.aws.clients import AwsClients
 from partitions.aws.faults import item_of
 from partitions.aws.places import AwsPlace, query_of
 from partitions.codecs.encoding import codec_of, writes_of
-from partitions.codecs.items import GROUP, LEASE, SESSION, Attributes, Codec
-from partitions.codecs.keys import Key, group_key, lease_key, leases_pks, session_key, sessions_pk
+from partitions.codecs.items import GROUP, LEASE, LOCK, SESSION, Attributes, Codec
+from partitions.codecs.keys import (
+    Key,
+    group_key,
+    lease_key,
+    leases_pks,
+    lock_key,
+    locks_pk,
+    session_key,
+    sessions_pk,
+)
 from partitions.codecs.writes import Operation, Write
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, LeaseItem, SessionItem
+from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.stores.base import check_some
 from partitions.stores.dynamodb._calls import BEATS, WRITES, Calls, ConditionFailed
 from partitions.stores.dynamodb._making import check_table, create_table, delete_table, describe_table
 from partitions.stores.dynamodb._reads import get, get_some, query_all
 from partitions.stores.dynamodb.tables import create_request
 from partitions.stores.dynamodb.transactions import DynamoDBTransactions
-from partitions.unreadable import lease_in_place, session_in_place
+from partitions.unreadable import lease_in_place, lock_in_place, session_in_place
 from partitions.verbs import Applied, Beat, Leave, Refused, Register, Result, Verb
 
 __all__ = ["DynamoDBStore"]
 
-T = TypeVar("T", LeaseItem, SessionItem, GroupItem)
+T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
 CALL_TIMEOUT_S: Final = 1.6
 """A sixth of the default lease duration: the longest that a beat may take."""
@@ -186,6 +195,27 @@ class DynamoDBStore:
         found = await get(self._opened(), session_key(group, session_id))
         return None if found is None else SESSION.to_item(found)
 
+    async def read_lock(self, group: str, name: str) -> LockItem | None:
+        """See `Store.read_lock`."""
+        found = await get(self._opened(), lock_key(group, name))
+        return None if found is None else _item_or_stand_in(LOCK, found)
+
+    async def read_some_locks(self, group: str, names: Sequence[str]) -> tuple[LockItem, ...]:
+        """
+        See `Store.read_some_locks`.
+
+        Raises:
+            ValueError: more than 100 names.
+        """
+        check_some(names, what="locks")
+        found = await get_some(self._opened(), [lock_key(group, name) for name in names])
+        return tuple(_item_or_stand_in(LOCK, each) for each in found)
+
+    async def read_locks(self, group: str) -> tuple[LockItem, ...]:
+        """See `Store.read_locks`."""
+        found = await query_all(self._opened(), (locks_pk(group),), consistent=True)
+        return tuple(_item_or_stand_in(LOCK, each) for each in found)
+
     async def read_group(self, group: str) -> GroupItem | None:
         """See `Store.read_group`."""
         found = await get(self._opened(), group_key(group))
@@ -235,4 +265,6 @@ def _item_or_stand_in(codec: Codec[Any], attributes: Attributes) -> Any:
             return lease_in_place(key, str(error))
         if codec is SESSION:
             return session_in_place(key, str(error))
+        if codec is LOCK:
+            return lock_in_place(key, str(error))
         raise

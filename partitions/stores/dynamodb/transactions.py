@@ -24,7 +24,8 @@ from botocore import exceptions as sdk  # type: ignore[import-untyped]  # It has
 
 from partitions.aws.faults import CODES, FaultKind, cancellation_codes, item_of
 from partitions.aws.places import AwsPlace
-from partitions.codecs.encoding import held_check, writes_of
+from partitions.codecs.checks import held_check, lock_check
+from partitions.codecs.encoding import writes_of
 from partitions.codecs.items import LEASE
 from partitions.codecs.values import to_text
 from partitions.codecs.writes import Write
@@ -117,7 +118,14 @@ class DynamoDBTransactions:
         self, group: str, *, partition: str, owner: str, token: int, resource: bool
     ) -> Mapping[str, Any]:
         """See `Transactions.condition_check`."""
-        action = held_check(group, partition, owner=owner, token=token).transact_item(self._table)
+        return self._check(held_check(group, partition, owner=owner, token=token), resource=resource)
+
+    def lock_check(self, group: str, *, name: str, owner: str, token: int, resource: bool) -> Mapping[str, Any]:
+        """See `Transactions.lock_check`."""
+        return self._check(lock_check(group, name, owner=owner, token=token), resource=resource)
+
+    def _check(self, write: Write, *, resource: bool) -> Mapping[str, Any]:
+        action = write.transact_item(self._table)
         if not resource:
             return action
         check = dict(action["ConditionCheck"])
