@@ -321,6 +321,7 @@ class Balancer:
             self._view,
             session_id=session.session_id,
             host_id=session.host_id,
+            plannable=() if self._outlook is None else self._outlook.plan.targets,
             now_s=now_s,
         )
         if acquired or asked or reason is not None:

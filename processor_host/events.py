@@ -124,12 +124,14 @@ class RoundFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSeen(Event):
-    """The partitions as this host last saw the group."""
+    """The partitions as this host last saw the group; told by every round that was finished."""
 
     owned: int
     free: int
     paused: int
     ended: int
+    unowned_s: float = 0.0
+    """For how long the longest of those without an owner has had none; paused, ended and waiting ones do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,7 @@ from processor_host.events import (
     StoreCalled,
 )
 from processor_host.metrics_list import Families, label_of, word_of
+from processor_host.settings import HostSettings
 
 __all__ = ["HostMetrics"]
 
@@ -85,24 +86,34 @@ class HostMetrics:
     Args:
         registry: Where the series are; None for one of its own, so that several hosts in one process do not mix.
         group: The value of the label `group`.
-        clock: Shows seconds, for the age of checkpoints and the time of hand-offs; the machine's own by default.
+        settings: Of the host; alerts compare what is measured with some of them.
+        clock: Shows seconds, for ages and the time of hand-offs; the machine's own by default.
 
     Raises:
         UserError: another host's metrics are in `registry` already.
     """
 
     def __init__(
-        self, registry: CollectorRegistry | None, group: str, *, clock: Callable[[], float] | None = None
+        self,
+        registry: CollectorRegistry | None,
+        group: str,
+        settings: HostSettings,
+        *,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
         self._clock = BootClock().now_s if clock is None else clock
         try:
-            self._families = Families(self.registry, group)
+            of = self._families = Families(self.registry, group, lease_duration_s=settings.lease_duration_s)
         except ValueError as error:
             raise UserError(
                 f"registry={self.registry!r} has the metrics of another host already ({error}); "
                 "give each host of a process a registry of its own"
             ) from error
+        of.lease_duration.set(settings.lease_duration_s)
+        of.checkpoint_interval.set(settings.checkpoint_interval_s)
+        self._round_s = self._clock()
+        of.plan_round_age.set_function(lambda: max(0.0, self._clock() - self._round_s))
         self._held: dict[str, _Held] = {}
         self._asked_at_s: dict[tuple[str, int], float] = {}
         # A session may beat on a thread of its own.
@@ -247,9 +258,8 @@ class HostMetrics:
     def _count_session(self, event: Event) -> bool:
         of = self._families
         match event:
-            case BeatAnswered(latency_s=latency_s):
+            case BeatAnswered():
                 of.beats.inc()
-                of.beat_duration.observe(latency_s)
             case BeatFailed():
                 of.beat_failures.inc()
             case SessionBegan():
@@ -269,6 +279,8 @@ class HostMetrics:
         match event:
             case StoreCalled(operation=operation, outcome=outcome, duration_s=duration_s):
                 of.store_request_duration.labels(group, operation).observe(duration_s)
+                if operation == "beat":
+                    of.beat_duration.observe(duration_s)
                 if outcome in ("failed", "abandoned"):
                     of.store_request_failures.labels(group, operation).inc()
             case PlanRound():
@@ -281,6 +293,8 @@ class HostMetrics:
             case RoundFailed():
                 of.plan_round_failures.inc()
             case GroupSeen():
+                self._round_s = self._clock()
+                of.unowned.set(event.unowned_s)
                 for state in ("owned", "free", "paused", "ended"):
                     of.partitions.labels(group, state).set(getattr(event, state))
             case LoopStalled(stall_s=stall_s):

@@ -18,7 +18,6 @@ __all__ = ["Families", "label_of", "word_of"]
 
 PREFIX: Final = "processor_host_"
 
-# A beat has a sixth of the duration; what is near that is in the upper buckets.
 CALL_BUCKETS_S: Final = (0.002, 0.01, 0.05, 0.25, 1.0, 5.0)
 WORK_BUCKETS_S: Final = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 30.0, 120.0)
 HANDOFF_BUCKETS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -48,17 +47,32 @@ def word_of(text: str) -> str:
     return text.replace(" ", "_")
 
 
+def beat_buckets_s(lease_duration_s: float) -> tuple[float, ...]:
+    """
+    Return the buckets of a beat's time: with a twelfth, a sixth and a third of the duration among their bounds.
+
+    A beat is given up after a sixth, so a quantile is above the sixth exactly where more than its share of the tries
+    were, whatever the duration: estimated inside a bucket that holds quick and late ones it would be either.
+    """
+    return tuple(sorted({*CALL_BUCKETS_S, *(lease_duration_s / part for part in (12, 6, 3))}))
+
+
 class Families:
     """
     The metrics of one group in one registry.
 
     Those without a further label are ready to be moved; of the others, `.labels(group, ...)` is.
 
+    Args:
+        registry: Where they are.
+        group: The value of the label `group`.
+        lease_duration_s: In force on this host, seconds; a sixth of it is a bound of a bucket of beats.
+
     Raises:
         ValueError: a metric of one of these names is in the registry already.
     """
 
-    def __init__(self, registry: CollectorRegistry, group: str) -> None:
+    def __init__(self, registry: CollectorRegistry, group: str, *, lease_duration_s: float) -> None:
         self._registry = registry
         self._families: list[MetricWrapperBase] = []
         self._by_partition: list[MetricWrapperBase] = []
@@ -105,7 +119,11 @@ class Families:
 
         # --- The session -----------------------------------------------------------------------------------------
         self.beats = self._count("beats", "Beats that were answered in time.")
-        self.beat_duration = self._time("beat_duration_seconds", "How long beats took to be answered.", CALL_BUCKETS_S)
+        self.beat_duration = self._time(
+            "beat_duration_seconds",
+            "How long each try of a beat took, also one that failed or was given up.",
+            beat_buckets_s(lease_duration_s),
+        )
         self.beat_failures = self._count("beat_failures", "Beats that failed or were not answered in time.")
         self.sessions_began = self._count("sessions_began", "Sessions of this host; more than one: some were lost.")
         self.sessions_lost = self._count("sessions_lost", "Sessions of this host that it lost.")
@@ -113,11 +131,15 @@ class Families:
 
         # --- The group as this host sees it ----------------------------------------------------------------------
         self.partitions = self._add(Gauge, "partitions", "Partitions as this host last saw the group.", "state")
+        self.unowned = self._gauge(
+            "partition_unowned_seconds", "For how long the longest of the unowned partitions has had no owner."
+        )
         self.hosts = self._gauge("hosts", "Hosts in the group at this host's last look.")
         self.plan_rounds = self._count("plan_rounds", "Plan rounds that read the leases or did something.")
         self.plan_round_duration = self._time(
             "plan_round_duration_seconds", "How long plan rounds took.", CALL_BUCKETS_S
         )
+        self.plan_round_age = self._gauge("plan_round_age_seconds", "Since this host's last round was finished.")
         self.plan_round_failures = self._count("plan_round_failures", "Plan rounds that could not finish.")
         self.full_reads = self._count("full_reads", "Reads of all lease items.")
 
@@ -153,6 +175,10 @@ class Families:
         )
         self.ready = self._gauge("ready", "1 from the end of the first plan round until the host drains or stops.")
         self.draining = self._gauge("draining", "1 while the host gives everything away.")
+        self.lease_duration = self._gauge("lease_duration_seconds", "The lease duration that this host was set to.")
+        self.checkpoint_interval = self._gauge(
+            "checkpoint_interval_seconds", "The time between two checkpoints that this host was set to."
+        )
 
         self._fill()
 

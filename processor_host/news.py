@@ -7,7 +7,7 @@ Knows no store; it is given what the round has read. Each session is named once 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from partitions.events import OnEvent, tell
 from partitions.items import LeaseItem, SessionItem
@@ -28,6 +28,8 @@ class GroupNews:
         self._waited_for: set[str] = set()
         self._namesakes: dict[str, int | None] = {}
         """The beat at which each was first seen; None once it was told of."""
+        self._unowned_since_s: dict[str, float] = {}
+        """When each partition without an owner was first seen so."""
 
     def round_done(
         self,
@@ -37,6 +39,7 @@ class GroupNews:
         *,
         session_id: str,
         host_id: str,
+        plannable: Container[str],
         now_s: float,
     ) -> None:
         """
@@ -48,14 +51,26 @@ class GroupNews:
             view: When each of them was last seen to beat.
             session_id: This host's session.
             host_id: This host.
+            plannable: The partitions that some host should have: not paused or ended, and not waiting for a parent.
             now_s: This host's clock.
         """
         sessions = tuple(sessions)
         leases = tuple(leases)
         living = {session.session_id for session in sessions}
         states = Counter(_state_of(lease, living) for lease in leases)
-        counts = GroupSeen(owned=states["owned"], free=states["free"], paused=states["paused"], ended=states["ended"])
-        tell(self._on_event, counts)
+        unowned = (each.partition for each in leases if each.partition in plannable and each.owner not in living)
+        # Only what still has no owner is remembered: whatever loses its next one begins anew.
+        self._unowned_since_s = {each: self._unowned_since_s.get(each, now_s) for each in unowned}
+        tell(
+            self._on_event,
+            GroupSeen(
+                owned=states["owned"],
+                free=states["free"],
+                paused=states["paused"],
+                ended=states["ended"],
+                unowned_s=now_s - min(self._unowned_since_s.values(), default=now_s),
+            ),
+        )
         for other in sessions:
             if other.session_id == session_id:
                 continue

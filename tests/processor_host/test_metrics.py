@@ -47,12 +47,15 @@ from processor_host.events import (
     StoreCalled,
 )
 from processor_host.metrics import ASKED_MAX, HostMetrics
+from processor_host.settings import HostSettings
 
 __all__: list[str] = []
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
-GROUP_SEEN = GroupSeen(owned=3, free=2, paused=1, ended=4)
+GROUP_SEEN = GroupSeen(owned=3, free=2, paused=1, ended=4, unowned_s=9.0)
+
+SETTINGS = HostSettings(lease_duration_s=9.0, checkpoint_interval_s=2.0)
 
 
 class SetClock:
@@ -70,7 +73,7 @@ class Host:
 
     def __init__(self, group: str = "orders") -> None:
         self.clock = SetClock()
-        self.metrics = HostMetrics(None, group, clock=self.clock)
+        self.metrics = HostMetrics(None, group, SETTINGS, clock=self.clock)
 
     def tell(self, *events: Event) -> None:
         for event in events:
@@ -175,7 +178,7 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
         ),
         (
             BeatAnswered(session_id="a:1", beat=1, latency_s=0.25, attempt=1),
-            {"beats_total": 1.0, "beat_duration_seconds_count": 1.0, "beat_duration_seconds_sum": 0.25},
+            {"beats_total": 1.0},
         ),
         (BeatFailed(session_id="a:1", error="x", attempt=1, left_s=5.0), {"beat_failures_total": 1.0}),
         (SessionBegan(session_id="a:1"), {"sessions_began_total": 1.0}),
@@ -189,6 +192,7 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
                 "partitions{state=free}": 2.0,
                 "partitions{state=paused}": 1.0,
                 "partitions{state=ended}": 4.0,
+                "partition_unowned_seconds": 9.0,
             },
         ),
         (
@@ -208,6 +212,8 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
             {
                 "store_request_duration_seconds_count{operation=beat}": 1.0,
                 "store_request_duration_seconds_sum{operation=beat}": 0.25,
+                "beat_duration_seconds_count": 1.0,
+                "beat_duration_seconds_sum": 0.25,
             },
         ),
         (
@@ -234,6 +240,42 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
 def test_event_moves_its_metrics_and_no_other(event: Event, expected: dict[str, float]) -> None:
     """A figure that moves for two reasons says nothing about either."""
     assert Host().moved_by(event) == expected
+
+
+def test_beats_that_were_given_up_lie_above_a_sixth_of_the_duration_and_the_others_below() -> None:
+    """An alert on slow beats compares a quantile with that sixth; a bucket across it would hide or invent them."""
+    host = Host()
+
+    for outcome, duration_s in (("applied", 1.49), ("abandoned", 1.51), ("abandoned", 1.8)):
+        host.tell(StoreCalled(operation="beat", outcome=outcome, duration_s=duration_s))
+
+    series = host.series()
+    assert [series[f"beat_duration_seconds_bucket{{le={bound}}}"] for bound in (0.75, 1.5, 3.0)] == [0.0, 1.0, 3.0]
+
+
+def test_settings_that_alerts_compare_with_are_shown() -> None:
+    """An alert about three durations would need a copy of the number, which is forgotten at the next change."""
+    series = Host().series()
+
+    assert (series["lease_duration_seconds"], series["checkpoint_interval_seconds"]) == (9.0, 2.0)
+
+
+def test_age_of_the_last_round_rises_until_a_round_is_finished() -> None:
+    """A counter that stands still looks the same for a group at rest and for a balancer that hangs."""
+    host = Host()
+    ages: list[float] = []
+
+    def look(at_s: float) -> None:
+        host.clock.shown_s = at_s
+        ages.append(host.series()["plan_round_age_seconds"])
+
+    look(107.0)
+    host.tell(RoundFailed(error="x"))
+    look(108.0)
+    host.tell(GROUP_SEEN)
+    look(110.0)
+
+    assert ages == [7.0, 8.0, 2.0]
 
 
 def test_host_is_not_ready_once_it_drains_and_not_draining_once_it_stopped() -> None:
@@ -404,13 +446,13 @@ def test_hosts_of_one_process_do_not_mix() -> None:
 def test_registry_of_another_host_is_refused() -> None:
     """Both would move the same series; the client library's message does not say what to do."""
     registry = CollectorRegistry()
-    first = HostMetrics(registry, "orders")
+    first = HostMetrics(registry, "orders", SETTINGS)
 
     with pytest.raises(UserError, match=r"has the metrics of another host already .* a registry of its own"):
-        HostMetrics(registry, "refunds")
+        HostMetrics(registry, "refunds", SETTINGS)
 
     first.close()
-    HostMetrics(registry, "refunds")
+    HostMetrics(registry, "refunds", SETTINGS)
 
 
 def test_metrics_can_be_written_whatever_a_partition_is_called() -> None:
