@@ -7,6 +7,8 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 MINISTACK := .venv-ministack
 MINISTACK_STAMP := $(MINISTACK)/.installed
+DEPLOY := .venv-deploy
+DEPLOY_STAMP := $(DEPLOY)/.installed
 NODE := tests/servers/node
 NODE_STAMP := $(NODE)/node_modules/.installed
 
@@ -14,6 +16,7 @@ NODE_STAMP := $(NODE)/node_modules/.installed
 NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
 OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`
 NO_VENV = $(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)
+NO_SYSTEMD = systemd-analyze was not found: install it (Debian: apt-get install systemd)
 NO_CHROMIUM = chromium was not found: install it (Debian: apt-get install chromium)
 NO_NODE = node or npm was not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)
 
@@ -26,9 +29,13 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null && $(RUN) -c '' 2>&1),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-# This one works wherever the clone is, unless its Python is gone.
+# These work wherever the clone is, unless their Python is gone.
 ifneq ($(call succeeds,$(MINISTACK)/bin/python -c ''),yes)
 .PHONY: $(MINISTACK_STAMP)
+endif
+
+ifneq ($(call succeeds,$(DEPLOY)/bin/python -c ''),yes)
+.PHONY: $(DEPLOY_STAMP)
 endif
 
 # Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
@@ -37,8 +44,8 @@ test test-processes test-servers: export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
 test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
 .NOTPARALLEL:
-.PHONY: help venv servers lint test test-processes test-servers policy cases-full bench-store simulate mutants demo
-.PHONY: demo-kinesis has-node has-chromium constraints clean
+.PHONY: help venv servers lint test test-processes test-servers test-deploy policy cases-full bench-store simulate mutants demo
+.PHONY: demo-kinesis has-node has-chromium has-systemd constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -66,6 +73,13 @@ $(MINISTACK_STAMP): constraints-ministack.txt | $(STAMP)
 	@$(MINISTACK)/bin/python -m pip install -qq --disable-pip-version-check --no-input -r constraints-ministack.txt
 	@touch $(MINISTACK_STAMP)
 
+$(DEPLOY_STAMP): constraints-deploy.txt tests/deploy/artefacts/kubectl.py | $(STAMP)
+	@echo "== tools for deploy/: $(DEPLOY)"
+	@$(PYTHON) -m venv --clear $(DEPLOY)
+	@$(DEPLOY)/bin/python -m pip install -qq --disable-pip-version-check --no-input -r constraints-deploy.txt
+	@$(RUN) -m tests.deploy.artefacts.kubectl $(DEPLOY)/bin/kubectl
+	@touch $(DEPLOY_STAMP)
+
 $(NODE_STAMP): $(NODE)/package.json
 	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
 	@echo "== servers on Node: $(NODE)/node_modules"
@@ -82,23 +96,27 @@ lint: $(STAMP) ## Run ruff and mypy --strict.
 
 test: lint ## Run all checks and tests but the long ones with real processes and servers; about 8 minutes.
 	@echo "== tests in virtual time"
-	@$(RUN) -m pytest -q -n 2 -m 'not processes and not servers and not whole_year and not bench' \
+	@$(RUN) -m pytest -q -n 2 -m 'not processes and not servers and not deploy and not whole_year and not bench' \
 		--ignore tests/simulation/test_simulation.py
 	@echo "== simulation: old failures, fresh seeds, runs that repeat"
 	@$(RUN) -m pytest -q -s tests/simulation/test_simulation.py
 	@echo "== essential tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and essential and not servers and not whole_year and not bench'
+	@$(RUN) -m pytest -q -m 'processes and essential and not servers and not deploy and not whole_year and not bench'
 
 test-processes: $(STAMP) ## Run the other tests with real processes; under 9 minutes.
 	@echo "== tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not whole_year and not bench' \
+	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
 		--ignore tests/processes/dynamodb
 
 test-servers: has-chromium servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@echo "== tests on other servers"
-	@$(RUN) -m pytest -q -n 2 -m 'servers and not whole_year and not bench' --ignore tests/processes/dynamodb
+	@$(RUN) -m pytest -q -n 2 -m 'servers and not deploy and not whole_year and not bench' --ignore tests/processes/dynamodb
 	@echo "== field cases on DynamoDB"
 	@$(RUN) -m pytest -q -n 2 -m 'not whole_year and not bench' tests/processes/dynamodb
+
+test-deploy: has-systemd servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
+	@echo "== deploy/ and the packages"
+	@$(RUN) -m pytest -q -n 2 --dist loadgroup -m deploy tests/deploy
 
 policy: $(STAMP) ## Compare the IAM policy with the calls that make test and make test-servers made since make clean.
 	@echo "== IAM policy"
@@ -106,7 +124,7 @@ policy: $(STAMP) ## Compare the IAM policy with the calls that make test and mak
 
 cases-full: servers ## Run the tests of field faults unscaled and with all repeats; long.
 	@echo "== field faults, unscaled"
-	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not whole_year and not bench' \
+	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not deploy and not whole_year and not bench' \
 		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
 
 bench-store: servers ## Measure what ten hosts at rest cost on DynamoDB, on dynalite and ministack; about 6 minutes.
@@ -129,6 +147,10 @@ has-node:
 	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
 	@:
 
+has-systemd:
+	$(if $(call succeeds,command -v systemd-analyze),,$(error $(NO_SYSTEMD)))
+	@:
+
 has-chromium:
 	$(if $(call succeeds,command -v chromium),,$(error $(NO_CHROMIUM)))
 	@:
@@ -143,6 +165,6 @@ constraints: ## Resolve every dependency anew and write constraints.txt.
 	@printf '%s\n' "$(CURDIR)" > $(STAMP)
 
 clean: ## Remove everything that make and the tools made.
-	@rm -rf $(VENV) $(MINISTACK) $(NODE)/node_modules build dist
+	@rm -rf $(VENV) $(MINISTACK) $(DEPLOY) $(NODE)/node_modules build dist
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .artefacts
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
