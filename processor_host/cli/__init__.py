@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 COMMANDS: Final = (
     "run", "status", "hosts", "plan", "drain", "pause", "resume", "reset", "release", "forget-host", "leases",
-    "stream", "table", "iam-policy", "dead-letters", "simulate",
+    "lock", "stream", "table", "iam-policy", "dead-letters", "simulate",
 )
 """Each, with underscores, the name of a module here, and of the command in it."""
 

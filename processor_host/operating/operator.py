@@ -111,6 +111,15 @@ class Operator:
             found |= {lease.partition: lease for lease in await self._patiently(read, self.call_timeout_s)}
         return MappingProxyType(found)
 
+    async def locks(self) -> tuple[LockItem, ...]:
+        """Read all locks, in any order. Raises as `submit`."""
+        read = partial(self.store.read_locks, self.group)
+        return await self._patiently(read, _READ_CALLS * self.call_timeout_s)
+
+    async def lock(self, name: str) -> LockItem | None:
+        """Read one lock; None where it has no item. Raises as `submit`."""
+        return await self._patiently(partial(self.store.read_lock, self.group, name), self.call_timeout_s)
+
     async def group_item(self) -> GroupItem:
         """
         Read the group's own item.
