@@ -1,0 +1,171 @@
+"""
+The locks of a group, as an operator sees them, and the release of one whose holder does not do it.
+
+A lock is not asked for as a lease is: nobody tells its holder to let go. So one whose owner is still registered is
+released only where the operator insists: its holder may be at work, and finds out no sooner than at its next beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from partitions.items import LockItem, Scalar, SessionItem
+from partitions.lock_verbs import ReleaseLock
+from partitions.unreadable import is_stand_in
+from partitions.verbs import Applied
+from processor_host.errors import UserError
+from processor_host.operating.operator import Operator
+
+__all__ = ["LockRow", "LockState", "ReleasedLock", "all_locks", "lock_of", "release_lock", "rows_of"]
+
+LockState = Literal["held", "kept", "free", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockRow:
+    """One lock of a group."""
+
+    name: str
+    state: LockState
+    """
+    "kept": held without a registered owner, because it does not expire. "free" also where its owner's session is gone.
+    "unreadable": nobody takes it until somebody mends its item; `about` says why.
+    """
+    holder: str | None
+    """The host id of who holds it."""
+    owner: str | None
+    """The session that acquired it; it may be gone where the lock is kept."""
+    token: int
+    """Of the present term, or of the last one."""
+    expires: bool
+    about: Mapping[str, Scalar]
+    """Fields for people."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as JSON can hold it."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"about": dict(self.about)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedLock:
+    """What became of a lock that was to be released."""
+
+    name: str
+    was_held_by: str | None
+    """The host that held it; None where it was free."""
+    token: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+
+def rows_of(locks: Iterable[LockItem], sessions: Mapping[str, SessionItem]) -> tuple[LockRow, ...]:
+    """
+    Say of each lock who holds it, by name.
+
+    Args:
+        locks: As they were read.
+        sessions: All sessions of the group by their ids, read after the locks: an owner that is missing is gone.
+    """
+    return tuple(_row(lock, sessions) for lock in sorted(locks, key=lambda lock: lock.name))
+
+
+async def all_locks(operator: Operator) -> tuple[LockRow, ...]:
+    """
+    Read all locks of the group.
+
+    Raises:
+        StoreError: as `Operator.submit`.
+    """
+    found = await operator.locks()
+    return rows_of(found, await operator.sessions())
+
+
+async def lock_of(operator: Operator, name: str) -> LockRow:
+    """
+    Read one lock.
+
+    Raises:
+        UserError: the group has no such lock.
+        StoreError: as `Operator.submit`.
+    """
+    lock, sessions = await _read(operator, name)
+    return _row(lock, sessions)
+
+
+async def release_lock(operator: Operator, name: str, *, force: bool = False) -> ReleasedLock:
+    """
+    Free a lock, on condition of the owner and the token that were seen.
+
+    Args:
+        operator: Who does so.
+        name: The lock.
+        force: Also where the session that owns it is registered, and may be at work.
+
+    Raises:
+        UserError: there is no such lock, or it is in use, or somebody else has changed it meanwhile.
+        StoreError: as `Operator.submit`.
+    """
+    lock, sessions = await _read(operator, name)
+    if is_stand_in(lock):
+        raise UserError(
+            f"lock {name!r} of {operator.group!r} cannot be read ({lock.extra.get('unreadable')}); mend its item, or "
+            "delete it: its next token is then 1 again"
+        )
+    if lock.owner is None:
+        return ReleasedLock(name=name, was_held_by=None, token=lock.token)
+    if lock.owner in sessions and not force:
+        raise UserError(
+            f"lock {name!r} of {operator.group!r} is held by {_holder(lock)} ({lock.owner}), which is registered and "
+            "may be at work; stop that process, or wait until a dead one is fenced; with --force it is released all "
+            "the same, and the holder finds out at its next beat at the earliest"
+        )
+    result = await operator.submit(ReleaseLock(name=name, owner=lock.owner, token=lock.token))
+    # An earlier try may have been applied without an answer; then it is free under the very token (rule 9).
+    if not isinstance(result, Applied):
+        current = result.current
+        if current is not None and (current.token != lock.token or current.owner is not None):
+            raise UserError(
+                f"lock {name!r} of {operator.group!r} has changed hands meanwhile: {_holder(current) or 'nobody'} has "
+                f"it under token {current.token}, and it was not touched; look at it and run the command again"
+            )
+    return ReleasedLock(name=name, was_held_by=_holder(lock), token=lock.token)
+
+
+async def _read(operator: Operator, name: str) -> tuple[LockItem, Mapping[str, SessionItem]]:
+    lock = await operator.lock(name)
+    if lock is None:
+        raise UserError(
+            f"group {operator.group!r} in {operator.store.url} has no lock {name!r}; 'processor-host lock list' has "
+            "those there are"
+        )
+    return lock, await operator.sessions()
+
+
+def _row(lock: LockItem, sessions: Mapping[str, SessionItem]) -> LockRow:
+    state: LockState = "free"
+    if is_stand_in(lock):
+        state = "unreadable"
+    elif lock.owner in sessions:
+        state = "held"
+    elif lock.owner is not None and not lock.expires:
+        state = "kept"
+    is_free = state == "free"
+    return LockRow(
+        name=lock.name,
+        state=state,
+        holder=None if is_free else _holder(lock),
+        owner=None if is_free else lock.owner or None,
+        token=lock.token,
+        expires=lock.expires,
+        about=MappingProxyType({} if is_free else dict(lock.extra)),
+    )
+
+
+def _holder(lock: LockItem) -> str | None:
+    # An item of another version may lack it; a session id begins with the host's.
+    return lock.holder or (lock.owner or "").rpartition(":")[0] or None
