@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from partitions import verbs
-from partitions.codecs.checks import held_check
+from partitions import lock_verbs, verbs
+from partitions.codecs.checks import held_check, lock_check
 from partitions.codecs.encoding import codec_of, key_of, writes_of
-from partitions.codecs.items import GROUP, LEASE, SESSION
+from partitions.codecs.items import GROUP, LEASE, LOCK, SESSION
 from partitions.codecs.writes import EXPRESSION_BYTES_MAX, Write
 from partitions.items import ASKS_MAX, Known, Prepared, ask_key
+from partitions.lock_verbs import RaiseLock, ReleaseLock
 from partitions.verbs import (
     Acquire,
     Adopt,
@@ -36,7 +37,7 @@ from partitions.verbs import (
     SetUp,
     Verb,
 )
-from tests.builders import a_beat, a_group, a_lease, a_register, an_acquire
+from tests.builders import a_beat, a_group, a_lease, a_lock, a_register, an_acquire, an_acquire_of_lock
 
 __all__: list[str] = []
 
@@ -69,6 +70,12 @@ EVERY: list[Verb[Any]] = [
     Leave(session_id="a:1"),
     Drain(session_id="a:1"),
     Ask(session_id="a:1", keys=("p@1", "q@2"), asker="b:1"),
+    an_acquire_of_lock(None),
+    an_acquire_of_lock(a_lock()),
+    an_acquire_of_lock(a_lock(owner="b:1"), extra={"pid": 7, "odd name!": "x"}),
+    ReleaseLock(name="nightly", owner="a:1", token=1),
+    RaiseLock(name="nightly", seen_token=None, token=7),
+    RaiseLock(name="nightly", seen_token=1, token=7),
     SetUp(item=a_group()),
     Adopt(seen_source="one", source="other"),
 ]
@@ -85,7 +92,7 @@ def test_every_verb_is_here() -> None:
     """What holds of all of them is shown for each."""
     concrete = {
         value
-        for value in vars(verbs).values()
+        for value in (*vars(verbs).values(), *vars(lock_verbs).values())
         if isinstance(value, type) and issubclass(value, Verb) and not value.__subclasses__()
     }
 
@@ -245,9 +252,21 @@ def test_held_check_needs_owner_and_token() -> None:
     }
 
 
+def test_lock_check_is_that_of_a_lease_on_the_locks_item() -> None:
+    """The same fence, under the key of locks: a lock may have the name of a partition."""
+    check, of_lease = (
+        made.transact_item("leases")["ConditionCheck"]
+        for made in (lock_check("g", "p", owner="a:1", token=4), held_check("g", "p", owner="a:1", token=4))
+    )
+
+    assert check == {**of_lease, "Key": {"pk": {"S": "g#locks"}, "sk": {"S": "p"}}}
+
+
 def test_codec_is_that_of_the_verbs_kind() -> None:
     """A session read as a lease would be told as broken."""
-    assert [codec_of(verb) for verb in (EVERY[0], a_beat(), EVERY[-1])] == [LEASE, SESSION, GROUP]
+    every = (EVERY[0], a_beat(), an_acquire_of_lock(None), EVERY[-1])
+
+    assert [codec_of(verb) for verb in every] == [LEASE, SESSION, LOCK, GROUP]
 
 
 def test_beat_that_no_number_can_hold_names_the_value() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.codecs.items import GROUP, LEASE, SESSION
+from partitions.codecs.items import GROUP, LEASE, LOCK, SESSION
 from partitions.codecs.keys import group_key, lease_key, leases_pks, session_key
 from partitions.errors import StoreMisconfigured
-from partitions.items import GroupItem, Known, LeaseItem, Prepared, SessionItem
+from partitions.items import GroupItem, Known, LeaseItem, LockItem, Prepared, SessionItem
 from tests.builders import a_group, a_lease, a_session
 
 __all__: list[str] = []
@@ -58,6 +58,15 @@ SESSIONS = st.builds(
     asks=st.dictionaries(TEXTS, TEXTS, max_size=3),
     extra=EXTRAS,
 )
+LOCKS = st.builds(
+    LockItem,
+    name=IDS,
+    owner=st.none() | TEXTS,
+    token=WHOLES,
+    expires=st.booleans(),
+    holder=st.none() | TEXTS,
+    extra=EXTRAS,
+)
 GROUPS = st.builds(
     GroupItem,
     source=TEXTS,
@@ -70,6 +79,12 @@ GROUPS = st.builds(
     schema_version=WHOLES,
     extra=EXTRAS,
 )
+
+
+@given(LOCKS)
+def test_a_lock_comes_back_as_it_was(lock: LockItem) -> None:
+    """Every field, whatever it holds."""
+    assert LOCK.to_item(LOCK.to_attributes("g", lock)) == lock
 
 
 @given(LEASES)

@@ -22,10 +22,10 @@ __all__ = ["Mutation", "module_of", "mutations_of_rules", "same_rules"]
 SHARED = "_is_owner"
 """The condition that several rules call. It is written out in each of them first, so that it is taken out of one."""
 
-MAKERS = {"LeaseItem", "SessionItem"}
+MAKERS = {"LeaseItem", "LockItem", "SessionItem"}
 """Calls that make an item: a field that is left out takes its default."""
 
-REQUIRED = {"partition", "position", "session_id", "host_id", "duration_s", "handoff_s"}
+REQUIRED = {"partition", "position", "name", "session_id", "host_id", "duration_s", "handoff_s"}
 """Fields without a default get another value instead."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from partitions import verbs
+from partitions import lock_verbs, verbs
 from partitions.errors import StoreMisconfigured
 from partitions.stores.base import Store
 from partitions.verbs import Applied, Create, Refused, Verb
@@ -50,7 +50,7 @@ def test_scenarios_have_a_reason_and_cover_every_verb() -> None:
     """A verb that is added without a scenario would be proven nowhere."""
     concrete = {
         value
-        for value in vars(verbs).values()
+        for value in (*vars(verbs).values(), *vars(lock_verbs).values())
         if isinstance(value, type) and issubclass(value, Verb) and not value.__subclasses__()
     }
 

@@ -152,6 +152,7 @@ async def test_failing_statement_is_the_users_error_and_undoes_the_others(
         'DELETE FROM main."leases"',
         "INSERT INTO sessions SELECT * FROM sessions",
         "DROP TABLE leases",
+        "CREATE TABLE named_locks (mine TEXT)",
         "ALTER TABLE leases ADD COLUMN mine TEXT",
         "ALTER TABLE leases RENAME TO other",
         "CREATE INDEX i ON leases (owner)",

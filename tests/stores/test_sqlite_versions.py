@@ -6,6 +6,7 @@ The file here is what the first version made, word for word; a change of the tab
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -19,8 +20,8 @@ from partitions.items import GroupItem, Prepared
 from partitions.stores._sqlite_file import APPLICATION_ID
 from partitions.stores._sqlite_rows import LEASES, SCHEMA, SESSIONS
 from partitions.stores.sqlite import SqliteStore
-from partitions.verbs import Applied, Attempt, Prepare, Register, SaveCheckpoint
-from tests.builders import a_beat, a_lease, a_register, a_session, an_acquire
+from partitions.verbs import Applied, Attempt, Prepare, Refused, Register, SaveCheckpoint
+from tests.builders import a_beat, a_lease, a_lock, a_register, a_session, an_acquire, an_acquire_of_lock
 
 __all__: list[str] = []
 
@@ -63,7 +64,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def rows(path: Path, *columns: str, table: str) -> list[Any]:
+def rows(path: Path, *columns: str, table: str = "sqlite_master") -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
 
@@ -94,6 +95,25 @@ async def test_file_of_the_first_version_opens_and_takes_every_field(path: Path)
         Applied(item=replace(new, seq=2, attempts=1, prepared=PREPARED)),
         Applied(item=a_session(extra={"pid": 7}, beat=1, sick=True)),
     ]
+
+
+async def test_file_of_the_first_version_has_no_locks_until_one_is_acquired(path: Path) -> None:
+    """The table is made by whoever needs it first, also where two do at once; the file is one of the first version."""
+    stores = [SqliteStore(path, call_timeout_s=20.0) for _ in range(2)]
+    for store in stores:
+        await store.open()
+
+    before = (await stores[0].read_lock(G, "p"), await stores[0].read_some_locks(G, ["p"]), rows(path, "name"))
+    answers = await asyncio.gather(*(store.submit(G, an_acquire_of_lock(None, name="p")) for store in stores))
+    after = (await stores[0].read_locks(G), [name for (name,) in rows(path, "name")])
+    for store in stores:
+        await store.close()
+
+    lock = a_lock("p", owner="a:1", holder="a")
+    tables = [(name,) for name in ("groups", "sessions", "leases")]
+    assert before == (None, (), tables)
+    assert sorted(answers, key=repr) == [Applied(item=lock), Refused(current=lock)]
+    assert after == ((lock,), ["groups", "sessions", "leases", "named_locks"])
 
 
 async def test_fields_that_were_added_lie_where_the_first_version_keeps_what_it_does_not_know(path: Path) -> None:

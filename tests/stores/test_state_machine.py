@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from partitions import rules
-from partitions.items import Known, LeaseItem, Prepared, SessionItem
+from partitions.items import Known, LeaseItem, LockItem, Prepared, SessionItem
+from partitions.lock_verbs import AcquireLock, LockVerb, RaiseLock, ReleaseLock
 from partitions.stores.base import Store
 from partitions.verbs import (
     Acquire,
@@ -50,7 +51,7 @@ from partitions.verbs import (
     SetUp,
     Verb,
 )
-from tests.builders import a_group, a_lease, a_register
+from tests.builders import a_group, a_lease, a_lock, a_register
 from tests.stores.kinds import KINDS, Kind
 
 __all__: list[str] = []
@@ -58,12 +59,14 @@ __all__: list[str] = []
 GROUPS = ("g", "g.2")
 PARTITIONS = ("p", "q")
 SESSIONS = ("a:1", "b:1")
+LOCKS = ("nightly", "p")
 KEYS = st.sampled_from([("p@1",), ("p@2",), ("q@1", "p@1"), ("p@2", "q@1", "q@2")])
 POSITIONS = st.sampled_from(["", "1", "49579292999999999999999999999999999999999999999999888898", "ü"])
 STATES = st.sampled_from(["", "debit 7", '{"ä\'"\\\\🙂'])
 WEIGHTS = st.sampled_from([0.0, 0.1, 1 / 3, 1e9])
 EXTRA = st.sampled_from([{}, {"pid": 7, "host": "ä'\"\\🙂"}, {"yes": True, "nothing": None, "real": -0.5}])
 
+LOCK_IDS = tuple(f"lock {name}" for name in LOCKS)
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 Key = tuple[str, type[Any], str]
 
@@ -79,6 +82,8 @@ class Model:
             return group, LeaseVerb, verb.partition
         if isinstance(verb, SessionVerb):
             return group, SessionVerb, verb.session_id
+        if isinstance(verb, LockVerb):
+            return group, LockVerb, verb.name
         return group, SetUp, ""
 
     def submit(self, group: str, verb: Verb[Any]) -> Result[Any]:
@@ -229,6 +234,30 @@ def session_verb(draw: Draw, session: SessionItem | None, session_id: str) -> Ve
     return Leave(session_id=session_id) if kind is Leave else Drain(session_id=session_id)
 
 
+def lock_verb(draw: Draw, lock: LockItem | None, name: str) -> Verb[Any]:
+    """A write on one lock, mostly by one who knows it as it is."""
+    fitting: list[type[LockVerb]] = [AcquireLock] if lock is None or lock.owner is None else [ReleaseLock, AcquireLock]
+    kind = draw(st.sampled_from([*fitting * 4, AcquireLock, ReleaseLock, RaiseLock]))
+    seen = draw(st.sampled_from([lock, lock, lock, None, a_lock(name, owner="b:1", token=2)]))
+    session_id = draw(st.sampled_from(SESSIONS))
+    if kind is AcquireLock:
+        return AcquireLock(
+            name=name,
+            seen_owner=None if seen is None else seen.owner,
+            seen_token=None if seen is None else seen.token,
+            session_id=session_id,
+            host_id=session_id[0],
+            expires=draw(st.booleans()),
+            extra=draw(EXTRA),
+        )
+    if kind is RaiseLock:
+        token = draw(st.sampled_from([1, 10**9])) + (0 if seen is None else seen.token - 1)
+        return RaiseLock(name=name, seen_token=None if seen is None else seen.token, token=token)
+    if seen is not None and seen.owner is not None and draw(st.booleans()):
+        session_id = seen.owner
+    return ReleaseLock(name=name, owner=session_id, token=1 if seen is None else seen.token)
+
+
 def group_verb(draw: Draw) -> Verb[Any]:
     """A write on the group's own item."""
     source = draw(st.sampled_from(["one", "other"]))
@@ -262,12 +291,15 @@ class Machine(RuleBasedStateMachine):
 
     def drawn(self, data: st.DataObject) -> tuple[str, Verb[Any]]:
         group = data.draw(st.sampled_from([*GROUPS, GROUPS[0], GROUPS[0]]))
-        about = data.draw(st.sampled_from([*PARTITIONS, *PARTITIONS, *SESSIONS, ""]))
+        about = data.draw(st.sampled_from([*PARTITIONS, *PARTITIONS, *SESSIONS, *LOCK_IDS, ""]))
         verb: Verb[Any]
         if about in PARTITIONS:
             verb = lease_verb(data.draw, self.model.all(group, LeaseVerb).get(about), about)
         elif about in SESSIONS:
             verb = session_verb(data.draw, self.model.all(group, SessionVerb).get(about), about)
+        elif about in LOCK_IDS:
+            name = about.removeprefix("lock ")
+            verb = lock_verb(data.draw, self.model.all(group, LockVerb).get(name), name)
         else:
             verb = group_verb(data.draw)
         if isinstance(verb, Complete) and not self.kind.has_transactions:
@@ -328,11 +360,13 @@ class Machine(RuleBasedStateMachine):
     def read_one_by_one(self, group: str) -> None:
         """The reads of single items show what the reads of all do."""
 
-        async def look() -> tuple[dict[str, Any], dict[str, Any]]:
+        async def look() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
             leases = {partition: await self.store.read_lease(group, partition) for partition in PARTITIONS}
-            return leases, {session_id: await self.store.read_session(group, session_id) for session_id in SESSIONS}
+            sessions = {session_id: await self.store.read_session(group, session_id) for session_id in SESSIONS}
+            return leases, sessions, {name: await self.store.read_lock(group, name) for name in LOCKS}
 
-        leases, sessions = self.runner.run(look())
+        leases, sessions, locks = self.runner.run(look())
+        assert {key: item for key, item in locks.items() if item is not None} == self.model.all(group, LockVerb)
         assert {key: item for key, item in leases.items() if item is not None} == self.model.all(group, LeaseVerb)
         assert {key: item for key, item in sessions.items() if item is not None} == self.model.all(group, SessionVerb)
 
@@ -343,6 +377,8 @@ class Machine(RuleBasedStateMachine):
         for group in GROUPS:
             some = self.runner.run(self.store.read_some_leases(group, PARTITIONS))
             assert {lease.partition: lease for lease in some} == self.model.all(group, LeaseVerb)
+            locks = self.runner.run(self.store.read_some_locks(group, LOCKS))
+            assert {lock.name: lock for lock in locks} == self.model.all(group, LockVerb)
             assert self.held(group) == held_by(self.model, group)
 
     def held(self, group: str) -> tuple[Any, ...]:
@@ -354,6 +390,7 @@ class Machine(RuleBasedStateMachine):
             return (
                 {lease.partition: lease for lease in leases},
                 {session.session_id: session for session in sessions},
+                {lock.name: lock for lock in await self.store.read_locks(group)},
                 await self.store.read_group(group),
             )
 
@@ -366,7 +403,12 @@ class Machine(RuleBasedStateMachine):
 
 
 def held_by(model: Model, group: str) -> tuple[Any, ...]:
-    return model.all(group, LeaseVerb), model.all(group, SessionVerb), model.all(group, SetUp).get("")
+    return (
+        model.all(group, LeaseVerb),
+        model.all(group, SessionVerb),
+        model.all(group, LockVerb),
+        model.all(group, SetUp).get(""),
+    )
 
 
 def orders(
@@ -427,7 +469,7 @@ def test_orders_finds_the_one_that_explains_the_answers_and_none_where_none_does
 
     (found,) = orders(Model(), [(("g", first), lost), (("g", second), won)])
 
-    assert held_by(found, "g") == ({}, {}, second.item)
+    assert held_by(found, "g") == ({}, {}, {}, second.item)
     assert list(orders(Model(), [(("g", first), won), (("g", second), won)])) == []
     assert list(orders(Model(), [(("g", first), Refused(current=a_group(start="3"))), (("g", second), won)])) == []
 

@@ -6,7 +6,7 @@ To prove another store, add it to `tests.stores.kinds`; the scenarios stay as th
 
 from __future__ import annotations
 
-from tests.stores.scenarios import counts, ends, groups, leases, races, reads, sessions
+from tests.stores.scenarios import counts, ends, groups, leases, locks, races, reads, sessions
 from tests.stores.scenarios.saying import ABOUT, About, Scenario
 
-__all__ = ["ABOUT", "About", "Scenario", "counts", "ends", "groups", "leases", "races", "reads", "sessions"]
+__all__ = ["ABOUT", "About", "Scenario", "counts", "ends", "groups", "leases", "locks", "races", "reads", "sessions"]

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from partitions.items import LeaseItem, SessionItem
+from partitions.items import LeaseItem, LockItem, SessionItem
+from partitions.lock_verbs import LockVerb
 from partitions.stores.base import Store
 from partitions.verbs import (
     Applied,
@@ -23,7 +24,7 @@ from partitions.verbs import (
     SessionVerb,
     Verb,
 )
-from tests.builders import a_register, an_acquire
+from tests.builders import a_register, an_acquire, an_acquire_of_lock
 
 __all__ = [
     "ABOUT",
@@ -32,6 +33,7 @@ __all__ = [
     "applied",
     "created",
     "finished",
+    "held",
     "is_applied",
     "is_refused",
     "owned",
@@ -74,6 +76,8 @@ async def stored(store: Store, group: str, verb: Verb[Any]) -> Any:
         return await store.read_lease(group, verb.partition)
     if isinstance(verb, SessionVerb):
         return await store.read_session(group, verb.session_id)
+    if isinstance(verb, LockVerb):
+        return await store.read_lock(group, verb.name)
     return await store.read_group(group)
 
 
@@ -121,4 +125,10 @@ async def finished(store: Store, group: str, partition: str = "p") -> LeaseItem:
 async def registered(store: Store, group: str, session_id: str = "a:1", **changes: Any) -> SessionItem:
     """A session without a beat."""
     item: SessionItem = await applied(store, group, a_register(session_id, **changes))
+    return item
+
+
+async def held(store: Store, group: str, *, by: str = "a:1", **changes: Any) -> LockItem:
+    """A lock in its first term."""
+    item: LockItem = await applied(store, group, an_acquire_of_lock(None, by, **changes))
     return item
