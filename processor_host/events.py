@@ -23,6 +23,7 @@ from processor_host.record_events import (
     PartitionStopped,
     ProcessorFailed,
     RecordsGivenUp,
+    RecordsMarked,
     ReplayDone,
 )
 
@@ -47,14 +48,17 @@ __all__ = [
     "OneAtATime",
     "PartitionDone",
     "PartitionGap",
+    "PartitionMoved",
     "PartitionPausedFor",
     "PartitionStopped",
+    "PartitionStuck",
     "PlanRound",
     "ProcessorFailed",
     "PumpEnded",
     "PumpStarted",
     "ReadFailed",
     "RecordsGivenUp",
+    "RecordsMarked",
     "ReplayDone",
     "RoundFailed",
     "SameHostId",
@@ -167,6 +171,8 @@ class PumpStarted(Event):
     token: int
     position: str
     since_acquired_s: float
+    carried: int = 0
+    """Records that its last run has read and left, and that are handed on first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +228,37 @@ class StartKept(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSeen(Event):
-    """A read showed how far the partition is behind, also where it brought no records."""
+    """A read was answered and showed how far the partition is behind, also where it brought no records."""
 
     partition: str
-    lag_s: float
+    lag_s: float | None
+    """None where the source cannot say."""
     records: int = 0
     """How many it brought."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStuck(Event):
+    """Records of a partition have waited for `stall_limit_s` and nothing was done; told once until it moves."""
+
+    partition: str
+    token: int
+    stuck_s: float
+    """For how long by now."""
+    stage: str
+    """What it waits in: "open", "read" or "process", or the stage of user code that fails."""
+    is_failing: bool
+    """Whether that fails again and again, rather than hangs."""
+    lag_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMoved(Event):
+    """A partition that was stuck goes on; `stuck_s` is for how long it was."""
+
+    partition: str
+    token: int
+    stuck_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

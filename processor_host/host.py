@@ -192,6 +192,7 @@ class ProcessorHost:
             task_status.started()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
+                tasks.start_soon(self._opened.stuck.run, name="stuck")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
                     self._lives = self._put_together(self._opened, pump_tasks)
@@ -252,8 +253,7 @@ class ProcessorHost:
                 on_event=self._on_event,
             )
         )
-        if opened.watch is not None:
-            opened.watch.follow(self._balancer)
+        opened.follow(self._balancer, self._pumps)
         return Lives(
             LivesParts(
                 store=self._store,

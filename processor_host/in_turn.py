@@ -27,7 +27,6 @@ from partitions.clocks import wait_until
 from partitions.sources.base import Record
 from processor_host.buffer import Chunk
 from processor_host.caution import Phase
-from processor_host.checkpointer import Checkpointer
 from processor_host.events import BatchSplit, CheckpointMissing
 from processor_host.failures import Again, HostDied, SplitUp, StopPartition
 from processor_host.filling import Filling
@@ -50,10 +49,11 @@ Ended = Outcome | RunAgain
 class _Marking:
     """The marks of one unit, whose first record is the one after `before` others of this term."""
 
-    __slots__ = ("_before", "_checkpointer", "_records")
+    __slots__ = ("_before", "_checkpointer", "_records", "_term")
 
-    def __init__(self, checkpointer: Checkpointer, before: int, records: Sequence[Record]) -> None:
-        self._checkpointer = checkpointer
+    def __init__(self, term: Term, before: int, records: Sequence[Record]) -> None:
+        self._term = term
+        self._checkpointer = term.checkpointer
         self._before = before
         self._records = records
 
@@ -61,10 +61,12 @@ class _Marking:
         """See `Marking`."""
         self._checkpointer.mark(self._before + index + 1, self._records[index].position)
         await self._checkpointer.save()
+        self._term.tell_marked()
 
     async def commit(self, index: int, operations: Sequence[Any]) -> None:
         """See `Marking`."""
         await self._checkpointer.commit(self._before + index + 1, self._records[index].position, operations)
+        self._term.tell_marked()
 
     async def prepare(self, index: int, state: str) -> None:
         """See `Marking`."""
@@ -159,7 +161,7 @@ class InTurn:
             records,
             byte_count=chunk.bytes if is_whole else sum(len(record.data) for record in records),
             lag_s=chunk.lag_s,
-            marking=_Marking(self._term.checkpointer, base + first, records),
+            marking=_Marking(self._term, base + first, records),
         )
 
     def _done(self, count: int, chunk: Chunk, piece: Piece) -> None:
@@ -180,7 +182,9 @@ class InTurn:
         # A transaction that was cancelled or not answered may have been applied: then its records are not to blame.
         await term.checkpointer.settle()
         stopped_at = pieces.left[0].stop
-        pieces = pieces.without(term.checkpointer.marked - base)
+        before, pieces = pieces.done, pieces.without(term.checkpointer.marked - base)
+        if found := pieces.done - before:
+            term.tell_marked(found_done=found)
         is_blamed = bool(pieces.left) and pieces.left[0].stop == stopped_at
         records: tuple[Record, ...] = ()
         if is_blamed:
@@ -271,7 +275,7 @@ class InTurn:
             case _:
                 piece = pieces.left[0]
                 after = chunk.records[piece.start - 1].position if piece.start else self._position_before(base)
-                marking = _Marking(term.checkpointer, base + piece.start, failure.records)
+                marking = _Marking(term, base + piece.start, failure.records)
                 commit = None if term.is_manual else marking.commit
                 if not await self._giving_up.give_up(step, failure, after=after, commit=commit):
                     return Outcome.DRAINED, pieces

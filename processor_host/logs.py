@@ -78,11 +78,14 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.LetterFailed: ("warning", "letter.failed"),
     host_events.PartitionStopped: ("error", "partition.stopped"),
     host_events.PartitionPausedFor: ("debug", "partition.paused"),
+    host_events.RecordsMarked: ("debug", "records.marked"),
     host_events.PartitionDone: ("info", "partition.done"),
     host_events.CheckpointMissing: ("warning", "checkpoint.missing"),
     host_events.ReplayDone: ("info", "replay.done"),
     host_events.ReadFailed: ("warning", "read.failed"),
     host_events.PartitionGap: ("warning", "partition.gap"),
+    host_events.PartitionStuck: ("warning", "partition.stuck"),
+    host_events.PartitionMoved: ("info", "partition.moved"),
     host_events.BatchCut: ("warning", "batch.cut"),
     host_events.GroupAdopted: ("warning", "group.adopted"),
     host_events.StartKept: ("info", "start.kept"),
@@ -214,6 +217,9 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
             return level, {"hint": "checkpoint the last batch, or use checkpoint='automatic'"}
         case host_events.ReplayDone(partitions=partitions, handled=handled):
             return level, {"handled": sum(handled), "partitions": _first(partitions)}
+        case host_events.PartitionStuck(is_failing=is_failing):
+            hint = "mend what fails" if is_failing else "see what it waits for, and give that a time-out"
+            return level, {"hint": f"{hint}; or pause the partition, and reset it behind the record"}
         case host_events.PartitionGap():
             hint = "records are lost: keep them longer at the source, or add hosts so that the group keeps up"
             return level, {"hint": hint}

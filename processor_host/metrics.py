@@ -48,7 +48,9 @@ from processor_host.events import (
     LetterWritten,
     LoopStalled,
     PartitionGap,
+    PartitionMoved,
     PartitionStopped,
+    PartitionStuck,
     PlanRound,
     ProcessorFailed,
     PumpStarted,
@@ -77,6 +79,8 @@ class _Held:
     """When the newest batch was handled."""
     started: bool = False
     """Its processor was open once."""
+    stuck_since_s: float | None = None
+    """Since when it is stuck; None where it is not."""
 
 
 class HostMetrics:
@@ -138,7 +142,7 @@ class HostMetrics:
             case BatchHandled():
                 self._count_batch(event)
             case LagSeen(partition=partition, lag_s=lag_s):
-                if partition in self._held:
+                if lag_s is not None and partition in self._held:
                     of.partition_lag.labels(group, label_of(partition)).set(lag_s)
             case ProcessorFailed(stage=stage):
                 of.processor_failures.labels(group, word_of(stage)).inc()
@@ -152,6 +156,12 @@ class HostMetrics:
                 of.partitions_stopped.inc()
             case ReadFailed():
                 of.read_failures.inc()
+            case PartitionStuck(partition=partition, stuck_s=stuck_s):
+                if held := self._held.get(partition):
+                    held.stuck_since_s = self._clock() - stuck_s
+            case PartitionMoved(partition=partition):
+                if held := self._held.get(partition):
+                    held.stuck_since_s = None
             case PartitionGap():
                 of.partition_gaps.inc()
             case PumpStarted(partition=partition, since_acquired_s=since_acquired_s):
@@ -228,7 +238,8 @@ class HostMetrics:
         of.enter(label)
         of.leases_held.labels(group, label).set(1)
         of.fencing_token.labels(group, label).set(token)
-        of.checkpoint_age.labels(group, label).set_function(lambda: self._age_s(held))
+        of.checkpoint_age.labels(group, label).set_function(lambda: self._age_s(held.unsaved_since_s))
+        of.stuck.labels(group, label).set_function(lambda: self._age_s(held.stuck_since_s))
 
     def _end(self, partition: str, token: int) -> None:
         """Drop the series, unless a later term has begun."""
@@ -237,9 +248,8 @@ class HostMetrics:
             del self._held[partition]
             self._families.drop(label_of(partition))
 
-    def _age_s(self, held: _Held) -> float:
+    def _age_s(self, since_s: float | None) -> float:
         """Called at a scrape, maybe on another thread."""
-        since_s = held.unsaved_since_s
         return 0.0 if since_s is None else max(0.0, self._clock() - since_s)
 
     def _note_checkpoint(self, partition: str, duration_s: float) -> None:

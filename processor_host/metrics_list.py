@@ -99,6 +99,9 @@ class Families:
         self.checkpoint_age = self._of_partition(
             Gauge, "checkpoint_age_seconds", "How long handled records have waited for a checkpoint; 0 if none does."
         )
+        self.stuck = self._of_partition(
+            Gauge, "partition_stuck_seconds", "How long records have waited and none was done, where too long; else 0."
+        )
 
         # --- Leases and checkpoints ------------------------------------------------------------------------------
         self.lease_changes = self._add(
@@ -156,7 +159,7 @@ class Families:
         )
         self.letters = self._add(Counter, "dead_letters", "Tries of this host to write a dead letter.", "outcome")
         self.partitions_stopped = self._count(
-            "partitions_stopped", "Partitions that their failure policy paused in the store."
+            "partitions_stopped", "Partitions that this host paused in the store: by their failure policy, or stuck."
         )
         self.read_failures = self._count("read_failures", "Reads of the source that failed and were tried again.")
         self.partition_gaps = self._count("partition_gaps", "Times that the source had dropped unread records.")

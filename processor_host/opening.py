@@ -15,10 +15,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from partitions.clocks import Clock
-from partitions.events import OnEvent
+from partitions.events import Event, OnEvent, tell
 from partitions.items import Scalar
 from partitions.sources.base import Source
 from partitions.stores.base import Store
+from processor_host.balancer import Balancer
 from processor_host.discovery import Discovery
 from processor_host.ends import UntilLatest, parse_until
 from processor_host.errors import SettingsError
@@ -28,9 +29,11 @@ from processor_host.groups import set_up_group
 from processor_host.handling import Handling
 from processor_host.http import Health, MetricsServer
 from processor_host.page import STATUS_URL, GroupWatch, StatusPage, page_url
+from processor_host.pumps import Pumps
 from processor_host.replay import Replay
 from processor_host.settings import HostSettings
 from processor_host.starts import parse_starts
+from processor_host.stuck import Stuck
 
 __all__ = ["Lifespan", "Opened", "Opening"]
 
@@ -45,15 +48,23 @@ class Opened:
     discovery: Discovery
     replay: Replay | None
     resources: Any
+    stuck: Stuck
+    """Keeps the progress of the partitions."""
     watch: GroupWatch | None
     """Keeps what the status page tells of; None without a server."""
     about: Mapping[str, Scalar]
     """Fields for people in the session's item, beside those of the user."""
 
-    @property
-    def on_event(self) -> OnEvent | None:
-        """Gets every event of the host; None where nobody watches."""
-        return None if self.watch is None else self.watch.on_event
+    def on_event(self, event: Event) -> None:
+        """Gets every event of the host."""
+        tell(self.stuck.on_event, event)
+        tell(None if self.watch is None else self.watch.on_event, event)
+
+    def follow(self, balancer: Balancer, pumps: Pumps) -> None:
+        """Watch these from now on."""
+        self.stuck.follow(pumps.pause)
+        if self.watch is not None:
+            self.watch.follow(balancer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +95,23 @@ class Opening:
             StoreUnavailable, SourceUnavailable: not there.
         """
         settings = self.settings
+        stuck = Stuck(
+            host_id=self.host_id,
+            clock=self.clock,
+            on_event=self.on_event,
+            limit_s=settings.stall_limit_s,
+            pauses=settings.pause_stuck,
+        )
         watch: GroupWatch | None = None
         about: dict[str, Scalar] = {}
         if settings.metrics_port is not None:
-            watch = GroupWatch(group=self.group, source=self.source.url, host_id=self.host_id, clock=self.clock.now_s)
+            watch = GroupWatch(
+                group=self.group,
+                source=self.source.url,
+                host_id=self.host_id,
+                clock=self.clock.now_s,
+                stuck=stuck,
+            )
             page = StatusPage(watch, settings.metrics_host)
             http = MetricsServer(settings.metrics_host, settings.metrics_port, self.registry, self.health, page)
             await http.start()
@@ -126,7 +150,7 @@ class Opening:
         )
         replay = await self._replay()
         resources = None if self.lifespan is None else await stack.enter_async_context(self.lifespan())
-        return Opened(discovery=discovery, replay=replay, resources=resources, watch=watch, about=about)
+        return Opened(discovery=discovery, replay=replay, resources=resources, stuck=stuck, watch=watch, about=about)
 
     async def _check_names(self, positions: Mapping[str, str]) -> None:
         """Refuse a position for a partition that is not there: a slip would start it at its beginning unseen."""

@@ -21,7 +21,7 @@ from partitions.clocks import wait_until
 from partitions.errors import LeaseLost
 from partitions.leases import Lease, working_under
 from partitions.verbs import Child
-from processor_host.events import PartitionDone, PumpEnded
+from processor_host.events import PartitionDone, PartitionStopped, PumpEnded
 from processor_host.pump_parts import PumpParts
 from processor_host.running import Running
 from processor_host.term import Outcome, RunAgain, Term, unless_asked
@@ -65,6 +65,21 @@ class PartitionPump:
         elif outcome is not Outcome.LOST and await self._release():
             self._parts.on_freed(self.lease)
         self._term.tell(PumpEnded(partition=self.lease.partition, token=self.lease.token, reason=outcome.value))
+
+    async def pause(self, reason: str) -> None:
+        """
+        Pause the partition in the store, and drain it: what still runs after the drain time-out is cancelled.
+
+        The lease is released once no user code runs any more, as at any drain. Raises nothing: a lease that is lost
+        meanwhile is another host's matter.
+        """
+        lease = self.lease
+        try:
+            await lease.pause(reason)
+        except LeaseLost:
+            return
+        self._term.drain_by_s = self._parts.clock.now_s() + self._parts.bounds.close_timeout_s
+        self._term.tell(PartitionStopped(partition=lease.partition, token=lease.token, reason=reason))
 
     async def _release(self) -> bool:
         term = self._term

@@ -55,6 +55,12 @@ class Pumps:
         self._newest[lease.partition] = pump
         self._tasks.start_soon(self._run, pump, before, name=f"pump {lease.key}")
 
+    async def pause(self, partition: str, token: int, reason: str) -> None:
+        """Pause a partition in the store, and drain it; does nothing where this term is over."""
+        pump = self._newest.get(partition)
+        if pump is not None and pump.lease.token == token:
+            await pump.pause(reason)
+
     async def wait_for_some(self, until_s: float) -> None:
         """Return when a pump has ended, after a moment, or at `until_s`."""
         self._ended = anyio.Event()

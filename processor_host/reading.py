@@ -90,8 +90,7 @@ class ReadAhead:
     def _take(self, fetched: Fetched, position: str, buffer: RecordBuffer) -> None:
         if fetched.trimmed:
             self._tell(PartitionGap(partition=self.partition, position=position))
-        if fetched.lag_s is not None:
-            self._tell(LagSeen(partition=self.partition, lag_s=fetched.lag_s, records=len(fetched.records)))
+        self._tell(LagSeen(partition=self.partition, lag_s=fetched.lag_s, records=len(fetched.records)))
         if fetched.records or fetched.ended or (self.tells_of_nothing and buffer.is_empty()):
             buffer.put(Chunk(fetched.records, lag_s=fetched.lag_s, ended=fetched.ended))
 

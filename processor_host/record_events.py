@@ -23,6 +23,7 @@ __all__ = [
     "PartitionStopped",
     "ProcessorFailed",
     "RecordsGivenUp",
+    "RecordsMarked",
     "ReplayDone",
 ]
 
@@ -105,6 +106,16 @@ class RecordsGivenUp(Event):
     records: int
     attempts: int
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsMarked(Event):
+    """User code stored its own checkpoint in the middle of a batch."""
+
+    partition: str
+    token: int
+    found_done: int = 0
+    """Records of a call that failed which it had stored before, and which are not handed on again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

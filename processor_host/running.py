@@ -141,6 +141,7 @@ class Running:
                 token=self._lease.token,
                 position=position,
                 since_acquired_s=since_acquired_s,
+                carried=self._term.carried_records,
             )
         )
 
@@ -244,7 +245,8 @@ class Running:
 
     def _drain_by_s(self) -> float:
         """Return when the running user code is cancelled: so early that `close` and the release still fit in."""
-        return min(self._lease.ask_deadline_s() - self._parts.bounds.release_margin_s, self._parts.stop_by_s())
+        asked_by_s = self._lease.ask_deadline_s() - self._parts.bounds.release_margin_s
+        return min(asked_by_s, self._parts.stop_by_s(), self._term.drain_by_s)
 
     async def _save_regularly(self) -> None:
         try:

@@ -173,6 +173,19 @@ class HostSettings:
     others, seconds; then it keeps away for as long, and for longer each time, up to 15 times that. 60 is longer than a
     database takes to restart. If all hosts fail, each keeps what it has.
     """
+    stall_limit_s: float = 60.0
+    """
+    How long records of a partition may wait without any being done before it is named as stuck in the log, the metrics,
+    the health check and on the status page, seconds. 60 is twice what a hand-off leaves a batch, so that one that is
+    merely slow is seldom named; it costs nothing but that line. Longer than the longest batch, if that is known, and at
+    least the batch wait.
+    """
+    pause_stuck: bool = False
+    """
+    Whether a stuck partition is paused in the store, for all hosts, until somebody resumes it; its records then wait
+    for a person. Only one that is stuck by itself: not where reading fails, nor while others of this host wait too and
+    none moves. Off, because what hangs or fails may mend itself; with it, set stall_limit_s above the longest batch.
+    """
     acquires_at_once: int = 32
     """
     Leases acquired at the same time, at most. Bounds the load on the store when a host starts; more is faster there.

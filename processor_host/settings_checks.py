@@ -65,6 +65,7 @@ _AT_LEAST: Final = (
     ("prefetch_bytes_max", "batch_bytes_max", "would never fill a batch of"),
     ("buffer_bytes_max", "prefetch_bytes_max", "is less than one partition may read ahead, which is"),
     ("restart_pause_max_s", "restart_pause_s", "is below the first pause, which is"),
+    ("stall_limit_s", "batch_wait_s", "would name partitions that only wait for a fuller batch, which is"),
 )
 
 

@@ -7,6 +7,7 @@ Knows no source and no user code. A run ends with an `Outcome`, or with `RunAgai
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from partitions.leases import Lease
 from processor_host.buffer import Chunk
 from processor_host.caution import Caution, Phase
 from processor_host.checkpointer import Checkpointer
-from processor_host.events import ProcessorFailed
+from processor_host.events import ProcessorFailed, RecordsMarked
 from processor_host.pieces import Pieces
 from processor_host.pump_parts import MANUAL, PumpParts
 from processor_host.user_code import text_of
@@ -75,6 +76,7 @@ class Term:
         failing: The number of a single record that failed last, and how often in a row.
         caution: How carefully records are handed on, where a host died with this partition; None where none did.
         failed_at: Where nothing is carried: how often what begins at a position has failed in a row.
+        drain_by_s: By when the running user code is cancelled where nobody but this host drains the term.
     """
 
     def __init__(self, lease: Lease, parts: PumpParts) -> None:
@@ -91,6 +93,7 @@ class Term:
         self.failures: dict[str, int] = {}
         self.failed_at: dict[str, int] = {}
         self.failing: tuple[int, int] | None = None
+        self.drain_by_s = math.inf
         self.caution: Caution | None = None
         bounds = parts.bounds
         if lease.suspects > 0:
@@ -143,6 +146,12 @@ class Term:
         return self.checkpointer.position
 
     @property
+    def carried_records(self) -> int:
+        """How many records the last run has left in memory."""
+        left = () if self._carried is None else self._carried.pieces.left
+        return sum(piece.stop - piece.start for piece in left)
+
+    @property
     def nothing_follows(self) -> bool:
         """Whether what is carried is the last of the partition."""
         return self._carried is not None and (self._carried.chunk.ended or self._carried.chunk.is_over)
@@ -181,6 +190,10 @@ class Term:
     def tell(self, event: Event) -> None:
         """Tell the host."""
         tell(self.parts.on_event, event)
+
+    def tell_marked(self, *, found_done: int = 0) -> None:
+        """Tell that user code has stored a checkpoint of its own; see `RecordsMarked`."""
+        self.tell(RecordsMarked(partition=self.lease.partition, token=self.lease.token, found_done=found_done))
 
     def tell_failure(self, stage: str, error: BaseException, *, attempt: int, pause_s: float) -> None:
         """Tell of user code that raised."""

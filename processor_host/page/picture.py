@@ -29,7 +29,7 @@ from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.liveness import LiveView
 from partitions.rules import PAUSE_REASON
 from processor_host.page.changes import Change
-from processor_host.page.progress import STALL_LIMIT_S, Progress, stalled_s
+from processor_host.progress import STALL_LIMIT_S, Progress, stalled_s
 from processor_host.status import HostRow, PartitionRow, status_of
 
 __all__ = ["PARTITIONS_MAX", "STATUS_URL", "Material", "Picture", "picture_of"]

@@ -11,16 +11,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Protocol
 
-from partitions.events import Event, LeaseAcquired, LeaseEnded, LeaseReleased, SessionBegan, SessionEnded
+from partitions.events import Event, LeaseAcquired, LeaseReleased, SessionBegan, SessionEnded
 from partitions.items import LeaseItem, SessionItem
 from partitions.liveness import LiveView, observe
 from processor_host.events import GroupSeen
 from processor_host.page.changes import Changes, note_freed, note_look, note_taken
 from processor_host.page.picture import Material
-from processor_host.page.progress import STALL_LIMIT_S, Progress, next_progress, stalled_s
+from processor_host.stuck import Stuck
 
 __all__ = ["GroupWatch", "Known"]
 
@@ -43,7 +42,7 @@ class GroupWatch:
         source: The URL of the stream.
         host_id: This host.
         clock: Shows seconds.
-        stall_limit_s: From when on a partition counts as stalled.
+        stuck: Keeps the progress of this host's partitions; it is told every event too.
     """
 
     def __init__(
@@ -53,20 +52,19 @@ class GroupWatch:
         source: str,
         host_id: str,
         clock: Callable[[], float],
-        stall_limit_s: float = STALL_LIMIT_S,
+        stuck: Stuck,
     ) -> None:
         self._group = group
         self._source = source
         self._host_id = host_id
         self._clock = clock
-        self._stall_limit_s = stall_limit_s
+        self._stuck = stuck
         self._known: Known | None = None
         self._session_id: str | None = None
         self._leases: tuple[LeaseItem, ...] = ()
         self._sessions: tuple[SessionItem, ...] = ()
         self._view = LiveView.empty()
         self._changes = Changes()
-        self._progress: dict[str, Progress] = {}
         self._own: dict[str, tuple[int, str | None]] = {}
         """Partition → token and owner, as this host has written them since: a look may be older."""
         self._lock = threading.Lock()
@@ -98,13 +96,6 @@ class GroupWatch:
                 case LeaseReleased(partition=partition, token=token):
                     self._own[partition] = (token, None)
                     self._changes = note_freed(self._changes, partition=partition, token=token, now_s=now_s)
-            about = getattr(event, "partition", None)
-            if isinstance(about, str):
-                after = next_progress(self._progress.get(about), event, now_s)
-                if after is not None:
-                    self._progress[about] = after
-                elif isinstance(event, LeaseEnded):
-                    self._progress.pop(about, None)
 
     def look(self, leases: Collection[LeaseItem], sessions: Collection[SessionItem]) -> None:
         """
@@ -139,31 +130,16 @@ class GroupWatch:
                 leases=tuple(self._with_own(lease) for lease in self._leases),
                 sessions=self._sessions,
                 view=self._view,
-                progress=MappingProxyType(dict(self._progress)),
+                progress=self._stuck.progress(),
                 changes=self._changes.last,
                 has_looked=self._changes.has_looked,
                 now_s=self._clock(),
-                stall_limit_s=self._stall_limit_s,
+                stall_limit_s=self._stuck.limit_s,
             )
 
     def without_progress(self) -> list[Mapping[str, Any]]:
         """Return the partitions of this host that do not move while records wait, the longest first, for a person."""
-        with self._lock:
-            now_s = self._clock()
-            found = [
-                (stalled, partition, progress)
-                for partition, progress in self._progress.items()
-                if (stalled := stalled_s(progress, now_s, self._stall_limit_s)) is not None
-            ]
-        return [
-            {
-                "partition": partition,
-                "stalled_s": round(stalled, 1),
-                "lag_s": progress.lag_s,
-                "failed_in": progress.failed_in,
-            }
-            for stalled, partition, progress in sorted(found, key=lambda each: (-each[0], each[1]))
-        ]
+        return self._stuck.named()
 
     def _note_acquired(self, event: LeaseAcquired, now_s: float) -> None:
         self._own[event.partition] = (event.token, self._session_id)

@@ -14,8 +14,10 @@ from partitions.rules import PAUSE_REASON
 from processor_host.events import LagSeen
 from processor_host.http import Health, MetricsServer
 from processor_host.page import STATUS_URL, GroupWatch, StatusPage
+from processor_host.stuck import Stuck
 from tests.builders import a_lease, a_session
 from tests.page.browser import Browser, chromium
+from tests.stage import HandClock
 
 __all__: list[str] = []
 
@@ -39,8 +41,9 @@ class Stage:
     """A page of host `a` on loopback, whose group the test makes up."""
 
     def __init__(self) -> None:
-        self.now_s = 0.0
-        self.watch = GroupWatch(group="g", source="local:s.db", host_id="a", clock=lambda: self.now_s)
+        self.clock = HandClock(0.0)
+        self.stuck = Stuck(host_id="a", clock=self.clock)
+        self.watch = GroupWatch(group="g", source="local:s.db", host_id="a", clock=self.clock.now_s, stuck=self.stuck)
 
     @asynccontextmanager
     async def shown(self, width: int = 1280, height: int = 900) -> AsyncIterator[Browser]:
@@ -56,7 +59,7 @@ class Stage:
 
     def look(self, leases: list[LeaseItem], *sessions: SessionItem) -> None:
         """What the host reads, half a second and more later."""
-        self.now_s += 1.0
+        self.clock.at_s += 1.0
         self.watch.look(leases, sessions)
 
 
@@ -170,16 +173,16 @@ async def test_stalled_partition_is_marked_with_words() -> None:
     """Colour alone says nothing to many readers."""
     stage = Stage()
     stage.watch.on_event(SessionBegan(session_id="a:1"))
-    stage.watch.on_event(
+    stage.stuck.on_event(
         LeaseAcquired(partition="p-0", token=1, reason="free", previous_owner=None, position="1", duration_s=0.1)
     )
-    stage.watch.on_event(LagSeen(partition="p-0", lag_s=30.0, records=1))
-    stage.now_s = 79.0
+    stage.stuck.on_event(LagSeen(partition="p-0", lag_s=30.0, records=1))
+    stage.clock.at_s = 79.0
     leases = [a_lease("p-0", owner="a:1", token=1)]
     leases += [a_lease(f"p-{n}", owner=f"{'abc'[n % 3]}:1", token=2) for n in range(1, 24)]
     leases += [a_lease("p-24", token=1, last_host="b"), a_lease("p-25", paused=True, token=1)]
     stage.look(leases, a_session("a:1", asks={"p-3@2": "d:1"}), a_session("b:1"), a_session("c:1", draining=True))
-    stage.now_s = 89.0
+    stage.clock.at_s = 89.0
     stage.look(leases, a_session("a:1", beat=1, asks={"p-3@2": "d:1"}), a_session("b:1"), a_session("d:1"))
     async with stage.shown() as page:
         state = "document.querySelector('#rows tr').cells[1].innerText.split('\\n')"

@@ -26,7 +26,15 @@ from partitions.events import (
     SessionEnded,
 )
 from processor_host import events as host_events
-from processor_host.events import HostStopped, LeasesCreated, PartitionGap, PlanRound, ProcessorFailed
+from processor_host.events import (
+    HostStopped,
+    LeasesCreated,
+    PartitionGap,
+    PartitionMoved,
+    PartitionStuck,
+    PlanRound,
+    ProcessorFailed,
+)
 from processor_host.logs import LEVELS, EventLog, Line, LogFormat, configure, line_of
 
 __all__: list[str] = []
@@ -194,6 +202,35 @@ def test_every_line_for_a_person_says_what_to_do() -> None:
 
     assert set(errors) == {"host.stopped", "partition.stopped"}
     assert all(errors.values())
+
+
+@pytest.mark.parametrize(
+    ("is_failing", "first"),
+    [(True, "mend what fails"), (False, "see what it waits for, and give that a time-out")],
+)
+def test_stuck_partition_is_a_warning_that_says_what_it_waits_in(is_failing: bool, first: str) -> None:
+    """A processor that hangs logs nothing itself; this line is all there is."""
+    event = PartitionStuck(partition="p", token=3, stuck_s=61.234, stage="process", is_failing=is_failing, lag_s=None)
+
+    assert line_of(event) == Line(
+        level="warning",
+        name="partition.stuck",
+        values={
+            "partition": "p",
+            "fencing_token": 3,
+            "stuck_s": 61.23,
+            "stage": "process",
+            "is_failing": is_failing,
+            "hint": f"{first}; or pause the partition, and reset it behind the record",
+        },
+    )
+
+
+def test_partition_that_goes_on_is_told_with_how_long_it_was_stuck() -> None:
+    """Whoever was woken by the first line sees that it is over."""
+    assert line_of(PartitionMoved(partition="p", token=3, stuck_s=75.0)) == Line(
+        level="info", name="partition.moved", values={"partition": "p", "fencing_token": 3, "stuck_s": 75.0}
+    )
 
 
 def test_gap_is_a_warning_that_says_how_to_lose_no_more() -> None:

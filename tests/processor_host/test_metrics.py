@@ -39,6 +39,8 @@ from processor_host.events import (
     LeasesCreated,
     LoopStalled,
     PartitionGap,
+    PartitionMoved,
+    PartitionStuck,
     PlanRound,
     ProcessorFailed,
     PumpStarted,
@@ -136,6 +138,7 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
         "handler_seconds_total{partition=p-0}": 0.0,
         "partition_lag_seconds{partition=p-0}": 0.0,
         "checkpoint_age_seconds{partition=p-0}": 0.0,
+        "partition_stuck_seconds{partition=p-0}": 0.0,
         "lease_changes_total{verb=acquire,outcome=applied}": 1.0,
         "leases_acquired_total{reason=expired}": 1.0,
     }
@@ -325,6 +328,26 @@ def test_checkpoint_age_is_how_long_handled_records_wait() -> None:
     look()
 
     assert ages == [0.0, 3.0, 0.0]
+
+
+def test_stuck_seconds_grow_until_the_partition_moves() -> None:
+    """An alarm on any above 0 must name the partition, last as long as the trouble does, and then clear."""
+    host = Host()
+    found: list[float] = []
+
+    def look() -> None:
+        found.append(host.series()["partition_stuck_seconds{partition=p-0}"])
+
+    host.tell(acquired("p-0"), acquired("p-1"))
+    host.tell(PartitionStuck(partition="p-0", token=1, stuck_s=61.0, stage="process", is_failing=False, lag_s=2.0))
+    look()
+    host.clock.shown_s += 100.0
+    look()
+    host.tell(PartitionMoved(partition="p-0", token=1, stuck_s=161.0))
+    look()
+
+    assert found == [61.0, 161.0, 0.0]
+    assert host.series()["partition_stuck_seconds{partition=p-1}"] == 0.0
 
 
 def test_checkpoint_age_counts_what_was_handled_while_the_checkpoint_was_written() -> None:

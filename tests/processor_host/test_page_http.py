@@ -12,12 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from partitions.events import LeaseAcquired
-from processor_host.events import LagSeen
+from processor_host.events import LagSeen, PumpStarted
 from processor_host.http import Health, MetricsServer
 from processor_host.page import GroupWatch, StatusPage
 from processor_host.page.answers import FRESH_S
 from processor_host.page.picture import Material
+from processor_host.stuck import Stuck
 from tests.builders import a_lease, a_session
+from tests.stage import HandClock
 
 __all__: list[str] = []
 
@@ -28,9 +30,10 @@ class CountingWatch(GroupWatch):
     """A watch that counts for how many pictures it was asked."""
 
     def __init__(self) -> None:
-        self.clock_s = 0.0
+        self.clock = HandClock(0.0)
         self.pictures = 0
-        super().__init__(group="g", source="local:s.db", host_id="a", clock=lambda: self.clock_s)
+        self.stuck = Stuck(host_id="a", clock=self.clock)
+        super().__init__(group="g", source="local:s.db", host_id="a", clock=self.clock.now_s, stuck=self.stuck)
 
     def material(self) -> Material:
         self.pictures += 1
@@ -108,7 +111,7 @@ async def test_one_picture_serves_all_who_ask_within_a_moment() -> None:
             for n in range(10):
                 tasks.start_soon(view, address, name=f"view {n}")
         first = watch.pictures
-        watch.clock_s = FRESH_S
+        watch.clock.at_s = FRESH_S
         await view(address)
 
     assert (first, watch.pictures, len(texts)) == (1, 2, 1)
@@ -161,11 +164,12 @@ async def test_port_of_this_machine_answers_under_its_own_names_only(listens: st
 async def test_verbose_health_names_partitions_without_progress_and_stays_healthy() -> None:
     """A restart mends no record that cannot be handled, so the status stays 200; a person wants the name."""
     watch = CountingWatch()
-    watch.on_event(
+    watch.stuck.on_event(
         LeaseAcquired(partition="p-0", token=1, reason="free", previous_owner=None, position="1", duration_s=0.1)
     )
-    watch.on_event(LagSeen(partition="p-0", lag_s=2.0, records=1))
-    watch.clock_s = 61.0
+    watch.stuck.on_event(PumpStarted(partition="p-0", token=1, position="1", since_acquired_s=0.1))
+    watch.stuck.on_event(LagSeen(partition="p-0", lag_s=2.0, records=1))
+    watch.clock.at_s = 61.0
 
     async with served(watch) as address:
         plain = await asked(f"{address}/healthz")
@@ -177,6 +181,8 @@ async def test_verbose_health_names_partitions_without_progress_and_stays_health
         {
             "healthy": True,
             "ready": True,
-            "without_progress": [{"partition": "p-0", "stalled_s": 61.0, "lag_s": 2.0, "failed_in": None}],
+            "without_progress": [
+                {"partition": "p-0", "stalled_s": 61.0, "lag_s": 2.0, "stage": "process", "failed_in": None}
+            ],
         },
     )

@@ -13,7 +13,9 @@ from partitions.rules import PAUSE_REASON
 from processor_host.events import LagSeen, ProcessorFailed, PumpStarted
 from processor_host.page import GroupWatch
 from processor_host.page.picture import PARTITIONS_MAX, REASON_MAX, STATUS_URL, picture_of
+from processor_host.stuck import Stuck
 from tests.builders import a_lease, a_session
+from tests.stage import HandClock
 
 __all__: list[str] = []
 
@@ -28,12 +30,14 @@ class Watched:
     """The watch of host `a`, on a clock that the test moves."""
 
     def __init__(self) -> None:
-        self.now_s = 100.0
-        self.watch = GroupWatch(group="g", source="local:s.db", host_id="a", clock=lambda: self.now_s)
+        self.clock = HandClock(100.0)
+        self.stuck = Stuck(host_id="a", clock=self.clock)
+        self.watch = GroupWatch(group="g", source="local:s.db", host_id="a", clock=self.clock.now_s, stuck=self.stuck)
         self.tell(SessionBegan(session_id="a:1"))
 
     def tell(self, *events: Event) -> None:
         for event in events:
+            self.stuck.on_event(event)
             self.watch.on_event(event)
 
     def look(self, leases: list[LeaseItem], *sessions: SessionItem) -> None:
@@ -63,7 +67,7 @@ def test_picture_has_hosts_partitions_and_counts_as_the_status_command_has_them(
     of = Watched()
     of.look([P0, P1], A, B)
     of.tell(acquired("p-0", 3), LagSeen(partition="p-0", lag_s=2.5))
-    of.now_s = 101.5
+    of.clock.at_s = 101.5
 
     assert of.shown() == {
         "group": "g",
@@ -164,7 +168,7 @@ def test_changes_are_shown_with_the_newest_first_and_how_long_ago() -> None:
     of = Watched()
     of.look([P0, P1], A, B)
     of.tell(acquired("p-1", 5))
-    of.now_s = 103.0
+    of.clock.at_s = 103.0
     of.look([a_lease("p-0", owner="b:1", token=4), a_lease("p-1", owner="a:1", token=5)], A, B)
 
     assert of.shown()["changes"] == [
@@ -177,7 +181,7 @@ def test_host_that_no_longer_beats_is_shown_as_not_alive_without_another_look() 
     """Looks end where the store is away; the page must not go on calling everybody alive."""
     of = Watched()
     of.look([P0, P1], A, B)
-    of.now_s = 111.0
+    of.clock.at_s = 111.0
 
     assert [(each["alive"], each["unchanged_s"]) for each in of.shown()["hosts"]] == [(False, 11.0), (False, 11.0)]
 
@@ -187,11 +191,13 @@ def test_stalled_partition_is_marked_counted_and_told_to_the_health_check() -> N
     of = Watched()
     of.look([P0, P1], A, B)
     of.tell(acquired("p-0", 3), LagSeen(partition="p-0", lag_s=0.5, records=2))
-    of.now_s = 175.0
+    of.clock.at_s = 175.0
 
     first = of.shown()["partitions"][0]
     assert (first["stalled_s"], of.shown()["counts"]["stalled"]) == (75.0, 1)
-    assert of.watch.without_progress() == [{"partition": "p-0", "stalled_s": 75.0, "lag_s": 0.5, "failed_in": None}]
+    assert of.watch.without_progress() == [
+        {"partition": "p-0", "stalled_s": 75.0, "lag_s": 0.5, "stage": "open", "failed_in": None}
+    ]
 
 
 def test_failing_partition_names_the_stage_and_no_text_of_the_error() -> None:
@@ -243,7 +249,7 @@ def test_list_is_bounded_and_keeps_what_somebody_may_look_for() -> None:
     many[-1] = a_lease(many[-1].partition, token=1)
     of.look(many, A, B)
     of.tell(acquired(many[-2].partition, 2), LagSeen(partition=many[-2].partition, lag_s=0.0, records=1))
-    of.now_s = 200.0
+    of.clock.at_s = 200.0
 
     shown = of.shown()
     names = [row["partition"] for row in shown["partitions"]]
