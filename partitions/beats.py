@@ -11,6 +11,9 @@ Writes the session's table (`partitions.table`); knows no lease and no plan. `pa
 - **Each ask has a deadline** (rule 10), counted from the sending of the last successful beat that did not show it,
   because the ask was written after that beat was applied.
 - **A beat removes exact ask keys**, only those it was shown, and only once their term is over (rule 11).
+
+`run` belongs to the beats' loop, everything else to the session's (`partitions.beating`): from `run`, the table is
+written at once, and the session's loop is told of it after that (rule 16).
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from random import Random
 
 import anyio
 
+from partitions.beating import BeatPlace
 from partitions.clocks import CLOCK_DRIFT, Clock, wait_until
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
-from partitions.events import BeatAnswered, BeatFailed, OnEvent, tell
+from partitions.events import BeatAnswered, BeatFailed, Event, OnEvent, tell
 from partitions.items import Known, SessionItem
 from partitions.retries import Waits, call
 from partitions.stores.base import Store
@@ -67,6 +71,7 @@ class Beats:
         registration: Register,
         *,
         store: Store,
+        place: BeatPlace,
         group: str,
         clock: Clock,
         random: Random,
@@ -89,6 +94,7 @@ class Beats:
         self._registration = registration
         self._session_id = registration.session_id
         self._store = store
+        self._place = place
         self._group = group
         self._clock = clock
         self._random = random
@@ -109,12 +115,12 @@ class Beats:
 
     def hurry(self) -> None:
         """Send the next beat at once."""
-        self._hurry.set()
+        self._place.reach(self._set_hurry)
 
     def close(self) -> None:
         """Beat no more; an answer that is still on its way is ignored."""
         self._is_over = True
-        self._hurry.set()
+        self.hurry()
         self.moved.set()
 
     def is_over(self) -> bool:
@@ -124,7 +130,7 @@ class Beats:
     async def renew(self) -> None:
         """Beat now; return once a beat sent after this call is answered, or the session is over."""
         wanted = self._sent + 1
-        self._hurry.set()
+        self.hurry()
         while not self._is_over and self._answered_to < wanted:
             await self.moved.wait()
 
@@ -144,16 +150,17 @@ class Beats:
         while (left_s := until_s - self._clock.now_s()) > 0:
             attempt += 1
             try:
-                result = await self._call(self._registration, min(self._pace.call_timeout_s, left_s))
+                result = await self._call(self._store, self._registration, min(self._pace.call_timeout_s, left_s))
             except StoreUnavailable as error:
-                await self._failed(error, attempt, until_s)
+                tell(self._on_event, self._failed(error, attempt, until_s))
+                await anyio.sleep(self._wait_s(attempt, until_s))
                 continue
             # A session id is never used twice, so an item that is there already is one's own earlier try.
             item = result.item if isinstance(result, Applied) else result.current
             if item is None or self._clock.now_s() >= until_s:
                 return False
             self._last_sent_s = first_sent_s
-            self._take(item, first_sent_s)
+            self._told_of(item, self._take(item, first_sent_s))
             return True
         return False
 
@@ -168,17 +175,24 @@ class Beats:
             if self.is_over():
                 return "it was ended"
             if sent_s >= self._table.valid_until_s:
-                return "its duration ran out before a beat was answered" + (f": {self.denied}" if self.denied else "")
+                why = self._place.why_held() or self.denied
+                return "its duration ran out before a beat was answered" + (f": {why}" if why else "")
+            if self._place.why_held() is not None:
+                # Looked at again soon: whoever is back may still have a session to save.
+                next_s = sent_s + self._pace.call_timeout_s
+                continue
             attempt += 1
             self._sent += 1
             number = self._sent
             beat = self._next()
             try:
-                result = await self._call(beat, min(self._pace.call_timeout_s, self._table.valid_until_s - sent_s))
+                timeout_s = min(self._pace.call_timeout_s, self._table.valid_until_s - sent_s)
+                result = await self._call(self._place.store, beat, timeout_s)
             except StoreError as error:
                 # Also where no retry helps: rights that are being changed must not cost a session that still holds.
                 self.denied = error if isinstance(error, StoreMisconfigured) else None
-                next_s = self._clock.now_s() + self._told(error, attempt, self._table.valid_until_s)
+                self._tell(self._failed(error, attempt, self._table.valid_until_s))
+                next_s = self._clock.now_s() + self._wait_s(attempt, self._table.valid_until_s)
                 continue
             answered_s = self._clock.now_s()
             self.denied = None
@@ -189,16 +203,13 @@ class Beats:
             item = result.item if isinstance(result, Applied) else None
             if item is None:
                 return "its item is gone: another host saw it dead and fenced it"
-            self._take(item, sent_s)
+            new = self._take(item, sent_s)
             self._answered_to = number
             self.told_sick = self.told_sick + 1 if beat.sick else 0
             self.has_beaten = True
-            self.moved.set()
+            self._place.tell(self._told_of, item, new)
             latency_s = answered_s - sent_s
-            tell(
-                self._on_event,
-                BeatAnswered(session_id=self._session_id, beat=item.beat, latency_s=latency_s, attempt=attempt),
-            )
+            self._tell(BeatAnswered(session_id=self._session_id, beat=item.beat, latency_s=latency_s, attempt=attempt))
             attempt = 0
             next_s = sent_s + self._interval_s
 
@@ -214,7 +225,7 @@ class Beats:
         with anyio.CancelScope(shield=True):
             for attempt in range(1, LEAVES_MAX + 1):
                 try:
-                    await self._call(Leave(session_id=self._session_id), self._pace.call_timeout_s)
+                    await self._call(self._store, Leave(session_id=self._session_id), self._pace.call_timeout_s)
                 except StoreError:
                     if attempt < LEAVES_MAX:
                         await anyio.sleep(self._waits.after(attempt, self._random))
@@ -242,28 +253,35 @@ class Beats:
             handled=self._table.handled(self._is_open),
         )
 
-    def _take(self, item: SessionItem, sent_s: float) -> None:
-        """Take the answer of a beat or register that was sent at `sent_s`: first the table, then the news (rule 16)."""
+    def _take(self, item: SessionItem, sent_s: float) -> tuple[str, ...]:
+        """Write the answer of a beat or register that was sent at `sent_s` into the table; return the new asks."""
         previous_sent_s, self._last_sent_s = self._last_sent_s, sent_s
         new = self._table.show(item.asks, previous_sent_s + self._pace.handoff_s * (1 - CLOCK_DRIFT))
-        self._table.valid_until_s = sent_s + self._validity_s
+        self._table.extend(sent_s + self._validity_s)
         self._table.forget(self._is_open)
+        return new
+
+    def _told_of(self, item: SessionItem, new: tuple[str, ...]) -> None:
+        """Pass on what an answer brought, once it is in the table (rule 16)."""
         for key in new:
             self._on_ask(key, item.asks[key])
         if item.drain_asked:
             self.drain_asked.set()
+        self.moved.set()
 
-    def _told(self, error: StoreError, attempt: int, until_s: float) -> float:
-        """Tell of a call that failed; return how long to wait before the next."""
+    def _failed(self, error: StoreError, attempt: int, until_s: float) -> BeatFailed:
         left_s = max(0.0, until_s - self._clock.now_s())
-        tell(
-            self._on_event,
-            BeatFailed(session_id=self._session_id, error=str(error), attempt=attempt, left_s=left_s),
-        )
-        return min(left_s, self._waits.after(attempt, self._random))
+        return BeatFailed(session_id=self._session_id, error=str(error), attempt=attempt, left_s=left_s)
 
-    async def _failed(self, error: StoreError, attempt: int, until_s: float) -> None:
-        await anyio.sleep(self._told(error, attempt, until_s))
+    def _wait_s(self, attempt: int, until_s: float) -> float:
+        """Return how long to wait after a call that failed."""
+        return min(max(0.0, until_s - self._clock.now_s()), self._waits.after(attempt, self._random))
 
-    async def _call(self, verb: SessionVerb, timeout_s: float) -> Result[SessionItem]:
-        return await call(lambda: self._store.submit(self._group, verb), timeout_s)
+    def _set_hurry(self) -> None:
+        self._hurry.set()
+
+    def _tell(self, event: Event) -> None:
+        self._place.tell(tell, self._on_event, event)
+
+    async def _call(self, store: Store, verb: SessionVerb, timeout_s: float) -> Result[SessionItem]:
+        return await call(lambda: store.submit(self._group, verb), timeout_s)

@@ -4,6 +4,9 @@ The terms that one session holds, and the writes of them that are on their way.
 Knows no store. A partition is *busy* while a term of it goes on here, or an acquire or a release of it waits for its
 answer: at most one acquire per partition is on its way (rule 8), and what is being released is not taken for an acquire
 whose answer was lost.
+
+Written on the session's loop. Its beats, which may run in a thread, ask `is_open`, and must not find a term between two
+states: from acquiring to held to releasing each state begins before the one before it ends, and the ends have a lock.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 from partitions.events import Asked, EndReason, OnEvent, tell
 from partitions.items import LeaseItem, parse_ask_key
@@ -34,6 +38,8 @@ class HeldTerms:
         self.leases: dict[str, Lease] = {}
         self.releasing: set[str] = set()
         self._acquiring: set[str] = set()
+        self._ending = Lock()
+        """Held by whatever ends a state that another one follows, and by who looks at all three."""
         self._session_id = session_id
         self._table = table
         self._on_event = on_event
@@ -44,10 +50,11 @@ class HeldTerms:
 
     def is_open(self, partition: str, token: int) -> bool:
         """Say whether this very term goes on here, or may still begin or be on its way to the store."""
-        if partition in self._acquiring or partition in self.releasing:
-            return True
-        lease = self.leases.get(partition)
-        return lease is not None and lease.token == token
+        with self._ending:
+            if partition in self._acquiring or partition in self.releasing:
+                return True
+            lease = self.leases.get(partition)
+            return lease is not None and lease.token == token
 
     @contextmanager
     def acquiring(self, partition: str) -> Iterator[None]:
@@ -56,7 +63,8 @@ class HeldTerms:
         try:
             yield
         finally:
-            self._acquiring.discard(partition)
+            with self._ending:
+                self._acquiring.discard(partition)
 
     def begin(self, lease: Lease) -> None:
         """Hold a term that has just begun; an ask for it may be known already."""
@@ -66,8 +74,9 @@ class HeldTerms:
 
     def ended(self, lease: Term) -> None:
         """Drop a term that has ended."""
-        if self.leases.get(lease.partition) is lease:
-            del self.leases[lease.partition]
+        with self._ending:
+            if self.leases.get(lease.partition) is lease:
+                del self.leases[lease.partition]
 
     def pass_on(self, key: str, asker: str) -> None:
         """Tell the term that an ask names, if it is held here, to drain."""

@@ -2,7 +2,7 @@
 The session: one life of a host in its group, with every term it holds. It ends each term in time.
 
 Uses a store and a clock; knows no plan and no processor. `run` does everything that waits: it beats
-(`partitions.beats`) and watches the moments at which terms end.
+(`partitions.beats`), here or in a thread (`partitions.beating`), and watches the moments at which terms end.
 
 - **At most one acquire per partition is on its way** (rule 8). A term is marked as held before its acquire is marked as
   answered (rule 16), so that an ask finds one or the other. An acquire whose answer was lost is never adopted.
@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 import anyio
 
+from partitions.beating import BeatPlace, SameLoop
 from partitions.beats import Beats, Pace
 from partitions.clocks import Clock, wait_until
 from partitions.events import (
@@ -67,12 +68,15 @@ class Session:
         draining: bool = False,
         extra: Mapping[str, Scalar] = MappingProxyType({}),
         earlier: Collection[str] = (),
+        place: BeatPlace | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
+        """Name a session; nothing is sent. Its beats run in `place`, else on the loop of the caller."""
         self.session_id = session_id
         self.host_id = host_id
         self.table = SessionTable(clock)
         self._store = store
+        self._place = SameLoop(store) if place is None else place
         self._group = group
         self._clock = clock
         self._call_timeout_s = pace.call_timeout_s
@@ -96,6 +100,7 @@ class Session:
                 extra=extra,
             ),
             store=store,
+            place=self._place,
             group=group,
             clock=clock,
             random=random,
@@ -206,7 +211,7 @@ class Session:
             with self._living:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._watch, name=f"watch {self.session_id}")
-                    self._finish(await self._beats.run(), lost=True)
+                    self._finish(await self._place.run(self._beats.run), lost=True)
         finally:
             # Also when it is cancelled or fails: nothing may go on under a session that nobody keeps alive.
             self._finish("its loop was stopped", lost=True)

@@ -3,7 +3,8 @@ How long the terms of one session may go on: its end, and the deadlines of the a
 
 Written by the session alone; everybody else does one lookup (rule 5). Knows no store and starts no task. The session
 writes here *before* it tells anybody, so that code which was blocked meanwhile cannot go on under an ask it has not
-seen (rule 16).
+seen (rule 16). Its beats may write from a thread of their own: lookups need no lock, and the two writes of the
+session's end have one, because an end is final.
 
 An ask lives here in two ways. While it *stands* in the session's item, a beat may remove it, but only once its term
 has ended here and can no longer begin (rule 11). Its *deadline* is kept until it is past and no acquire of the
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 from partitions.clocks import Clock
 from partitions.items import parse_ask_key
@@ -31,12 +33,24 @@ class SessionTable:
         self._clock = clock
         self._deadlines: dict[str, float] = {}
         self._standing: Mapping[str, str] = {}
-        self.valid_until_s = -math.inf
-        """No term goes on from here. -inf before the session is registered and once it is over."""
+        self._valid_until_s = -math.inf
+        self._is_closed = False
+        self._ending = Lock()
+
+    @property
+    def valid_until_s(self) -> float:
+        """From when on no term goes on. -inf before the session is registered and once it is over."""
+        return self._valid_until_s
+
+    def extend(self, until_s: float) -> None:
+        """Let terms go on until then, unless the session is over: an answer may come while it ends elsewhere."""
+        with self._ending:
+            if not self._is_closed:
+                self._valid_until_s = until_s
 
     def until_s(self, key: str) -> float:
         """Return when the term with this ask key ends at the latest: the session's end or the ask's deadline."""
-        return min(self.valid_until_s, self._deadlines.get(key, math.inf))
+        return min(self._valid_until_s, self._deadlines.get(key, math.inf))
 
     def is_valid(self, key: str) -> bool:
         """Say whether the term with this ask key may still go on at this moment."""
@@ -84,7 +98,9 @@ class SessionTable:
 
     def close(self) -> None:
         """End the session: no term is valid from here on."""
-        self.valid_until_s = -math.inf
+        with self._ending:
+            self._is_closed = True
+            self._valid_until_s = -math.inf
 
 
 def _names_open_term(key: str, is_open: IsOpen) -> bool:

@@ -7,15 +7,17 @@ Knows no host. A task group wraps errors; whoever writes `except StoreMisconfigu
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Self
 
 import anyio
+from anyio.abc import TaskStatus
 
 from processor_host.errors import only_error
 
-__all__ = ["Background"]
+__all__ = ["Background", "RunsBeside"]
 
 
 class Background:
@@ -48,3 +50,33 @@ class Background:
                 # The body's own: it goes on as it is.
                 return False
             raise only from group
+
+
+class RunsBeside(ABC):
+    """What `async with` runs beside its body, and stops at the end of it."""
+
+    _background: Background | None = None
+
+    @abstractmethod
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> int:
+        """Run until `stop` or `cancel` is called; tell `task_status` once the body may begin."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask for an orderly stop."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Stop at once."""
+
+    async def __aenter__(self) -> Self:
+        """Start it and run it beside the body, whose end stops it in order; raises as `run` does."""
+        self._background = Background()
+        await self._background.start(self.run, f"{type(self).__name__} beside a body")
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        """Stop it and wait for it; an exception of the body cancels it instead."""
+        assert self._background is not None  # Set by __aenter__.
+        (self.stop if error[0] is None else self.cancel)()
+        return await self._background.end(*error)

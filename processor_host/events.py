@@ -32,6 +32,8 @@ __all__ = [
     "BatchCut",
     "BatchHandled",
     "BatchSplit",
+    "BeatsNotApart",
+    "BeatsHeld",
     "CheckpointMissing",
     "GroupAdopted",
     "GroupSeen",
@@ -44,6 +46,7 @@ __all__ = [
     "LeasesCreated",
     "LetterFailed",
     "LetterWritten",
+    "LoopBlocked",
     "LoopStalled",
     "OneAtATime",
     "PartitionDone",
@@ -263,9 +266,39 @@ class PartitionMoved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopStalled(Event):
-    """Something blocked the event loop of this host for `stall_s`; nothing else ran meanwhile."""
+    """Something blocked the event loop of this host for `stall_s`; nothing else but its beats ran meanwhile."""
 
     stall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopBlocked(Event):
+    """Something blocks the event loop of this host at this moment. Told once a stall, in the thread of the beats."""
+
+    stall_s: float
+    """For how long by now."""
+    stack: str
+    """What the thread of the loop is at, as Python prints stacks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatsHeld(Event):
+    """
+    The event loop has been blocked for longer than the limit, and the host beats no more until it goes on.
+
+    Told once a stall, in the thread of the beats.
+    """
+
+    stall_s: float
+    limit_s: float
+    stack: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeatsNotApart(Event):
+    """The store serves one event loop only, so the beats run on that of the processors and stop with it."""
+
+    store: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

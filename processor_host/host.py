@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from prometheus_client import CollectorRegistry
 
+from partitions.beating import BeatPlace
 from partitions.clocks import BootClock, Clock
 from partitions.events import EndReason, Event, OnEvent, tell
 from partitions.items import Scalar
@@ -32,8 +32,9 @@ from partitions.leases import Lease
 from partitions.sessions import Session
 from partitions.sources.base import Source
 from partitions.stores.base import Store
-from processor_host.background import Background
+from processor_host.background import RunsBeside
 from processor_host.balancer import Balancer, BalancerParts
+from processor_host.beat_loop import beat_place
 from processor_host.buffer import ByteBudget
 from processor_host.condition import health_of
 from processor_host.errors import SettingsError, only_error
@@ -50,7 +51,6 @@ from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
-from processor_host.stalls import watch_stalls
 from processor_host.urls import open_source, open_store
 from processor_host.weigher import Scales
 from processor_host.wellness import Wellness
@@ -60,11 +60,12 @@ __all__ = ["Lifespan", "ProcessorHost"]
 STILL_RUNNING = 4  # Exit status where a processor had not ended.
 
 
-class ProcessorHost:
+class ProcessorHost(RunsBeside):
     """
     One host of a group: takes its share of the partitions and runs the processor on each.
 
-    Several hosts may run in one process. Only the command line installs signal handlers.
+    Several hosts may run in one process; `async with` runs one beside its body. Only the command line installs signal
+    handlers.
     """
 
     def __init__(
@@ -122,13 +123,20 @@ class ProcessorHost:
         self._opened: Opened | None = None
         self._lifespan = lifespan
         self._clock = clock or BootClock()
+        self._beat_place = partial(
+            beat_place,
+            clock=self._clock,
+            limit_s=self.settings.loop_stall_limit_s,
+            is_apart=clock is None,
+            on_event=self._on_event,
+        )
         self._random = random or Random()
         self._about = dict(about or {})
         self._metrics = HostMetrics(self.registry, group, self.settings, clock=self._clock.now_s)
         self._user_event = on_event
         self._source = open_source(source) if isinstance(source, str) else source
         raw = open_store(store, call_timeout_s=self._timings.call_timeout_s) if isinstance(store, str) else store
-        self._store: Store = ObservedStore(raw, on_event=self._on_event, clock=self._clock.now_s)
+        self._store = ObservedStore(raw, on_event=self._on_event, clock=self._clock.now_s)
         self._stopping = anyio.Event()
         self._stop_by_s = math.inf
         self._budget = ByteBudget(self.settings.buffer_bytes_max)
@@ -140,7 +148,6 @@ class ProcessorHost:
         self._is_ready = False
         self._progressed_s = self._clock.now_s()
         self._scope: anyio.CancelScope | None = None
-        self._background: Background | None = None
 
     @property
     def session(self) -> Session | None:
@@ -190,12 +197,12 @@ class ProcessorHost:
             stack.callback(self._metrics.close)
             self._opened = await self._opening().open(stack)
             task_status.started()
+            place = await stack.enter_async_context(self._beat_place(self._store))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch_stalls, self._clock, self._on_event, name="stalls")
                 tasks.start_soon(self._opened.stuck.run, name="stuck")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
-                    self._lives = self._put_together(self._opened, pump_tasks)
+                    self._lives = self._put_together(self._opened, place, pump_tasks)
                     await self._lives.run()
                     still_running = self.still_running
                     self._on_event(HostStopped(still_running=still_running))
@@ -204,18 +211,6 @@ class ProcessorHost:
         if self._opened.replay is not None:
             self._opened.replay.check()
         return STILL_RUNNING if still_running else 0
-
-    async def __aenter__(self) -> ProcessorHost:
-        """Start the host and run it beside the body, whose end stops it in order; raises as `run` does."""
-        self._background = Background()
-        await self._background.start(self.run, f"host {self.host_id}")
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        """Stop the host and wait for it; an exception of the body cancels it instead."""
-        assert self._background is not None  # Set by __aenter__.
-        (self.stop if error[0] is None else self.cancel)()
-        return await self._background.end(*error)
 
     def _opening(self) -> Opening:
         return Opening(
@@ -234,7 +229,7 @@ class ProcessorHost:
             on_change=self._end_if_done,
         )
 
-    def _put_together(self, opened: Opened, tasks: TaskGroup) -> Lives:
+    def _put_together(self, opened: Opened, place: BeatPlace, tasks: TaskGroup) -> Lives:
         self._progressed()
         make = partial(PartitionPump, parts=self._pump_parts(opened))
         self._pumps = Pumps(tasks, make, clock=self._clock, on_event=self._on_event)
@@ -257,6 +252,7 @@ class ProcessorHost:
         return Lives(
             LivesParts(
                 store=self._store,
+                place=place,
                 group=self.group,
                 host_id=self.host_id,
                 settings=self.settings,

@@ -26,6 +26,7 @@ from typing import TypeVar
 
 import anyio
 
+from partitions.beating import BeatPlace
 from partitions.beats import Pace
 from partitions.clocks import Clock, wait_until
 from partitions.errors import StoreError, StoreMisconfigured
@@ -66,6 +67,8 @@ class LivesParts:
     """What the sessions of one host are made of, and what runs in them."""
 
     store: Store
+    place: BeatPlace
+    """Where the beats run."""
     group: str
     host_id: str
     settings: HostSettings
@@ -240,6 +243,7 @@ class Lives:
             max_leases=parts.settings.max_leases,
             extra=parts.about,
             earlier=tuple(self._ids),
+            place=parts.place,
             on_event=parts.on_event,
         )
         self._ids.append(session.session_id)

@@ -92,7 +92,10 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.BalanceKept: ("warning", "balance.kept"),
     host_events.BatchHandled: ("debug", "batch.handled"),
     host_events.LagSeen: ("debug", "lag.seen"),
-    host_events.LoopStalled: ("warning", "loop.stalled"),
+    host_events.LoopBlocked: ("warning", "loop.blocked"),
+    host_events.LoopStalled: ("info", "loop.stalled"),
+    host_events.BeatsHeld: ("error", "beats.held"),
+    host_events.BeatsNotApart: ("warning", "beats.not_apart"),
     host_events.StoreSlow: ("warning", "store.slow"),
     host_events.StoreCalled: ("debug", "store.called"),
 }
@@ -229,8 +232,12 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
             return level, {"hint": "let process() end sooner, or raise handoff_s and drain_timeout_s"}
         case host_events.GroupAdopted():
             return level, {"hint": "the stored positions stay: only a stream with the same records will do"}
-        case host_events.LoopStalled():
+        case host_events.LoopBlocked() | host_events.LoopStalled():
             return level, {"hint": "a processor blocks the event loop; run such code by anyio.to_thread.run_sync"}
+        case host_events.BeatsHeld():
+            return level, {"hint": "the others take over; raise loop_stall_limit_s where such code is meant to be"}
+        case host_events.BeatsNotApart():
+            return level, {"hint": "give the store a callable that makes its session, instead of a session or clients"}
         case _:
             return level, {}
 

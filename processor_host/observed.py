@@ -54,6 +54,8 @@ class ObservedStore:
     """
 
     def __init__(self, store: Store, *, clock: Callable[[], float], on_event: OnEvent) -> None:
+        self.inner = store
+        """The store that does the work, for what its kind alone can do."""
         self._store = store
         self._clock = clock
         self._on_event = on_event

@@ -186,6 +186,12 @@ class HostSettings:
     for a person. Only one that is stuck by itself: not where reading fails, nor while others of this host wait too and
     none moves. Off, because what hangs or fails may mend itself; with it, set stall_limit_s above the longest batch.
     """
+    loop_stall_limit_s: float = 30.0
+    """
+    For how long code may block the event loop before this host stops beating, so that the others take over, seconds.
+    Until then its leases are kept by beats from a thread of their own. 30 is longer than most calls that were not meant
+    to block, and short enough that a host which hangs for good is found out.
+    """
     acquires_at_once: int = 32
     """
     Leases acquired at the same time, at most. Bounds the load on the store when a host starts; more is faster there.

@@ -1,28 +1,105 @@
 """
-Stalls: notices when something blocks the event loop of a host, so that nothing else on it runs.
+Stalls: whether the main loop of a host goes round, seen from it and from the loop of the beats.
+
+Knows no session and no store. Three things look at one `LoopWatch`:
+
+- `tick` runs on the main loop; a tick that is late is told once the loop goes on, with how long nothing else ran.
+- `watch` runs on the loop of the beats, where there is one. It counts how long no tick has come *while it ran itself*:
+  a process that was suspended, or code that kept the interpreter to itself, stops both loops, and the main one is not
+  to blame. After a second it tells what the main thread is at, while it still is.
+- `why_held` says there that no more beats may be sent: a host whose main loop has not gone round for the limit handles
+  nothing, and the others must get its partitions.
 """
 
 from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from threading import get_ident
+from typing import Final
 
 import anyio
 
 from partitions.clocks import Clock
 from partitions.events import OnEvent, tell
-from processor_host.events import LoopStalled
+from processor_host.events import BeatsHeld, LoopBlocked, LoopStalled
 
-__all__ = ["watch_stalls"]
+__all__ = ["LoopWatch", "stack_of"]
 
-TICK_S = 0.25
-"""How often the loop is looked at."""
-STALL_S = 1.0
+TICK_S: Final = 0.25
+"""How often each loop looks."""
+STALL_S: Final = 1.0
 """A tick that is later than this is told."""
+LOOK_MAX_S: Final = 2 * TICK_S
+"""What one look of the watch counts at most: what is longer than it meant to wait, it did not run itself."""
+FRAMES_MAX: Final = 30
+"""Of a stack, the innermost; whoever blocks is among the last."""
 
 
-async def watch_stalls(clock: Clock, on_event: OnEvent) -> None:
-    """Tell each time that the loop was blocked for `STALL_S` or more, once it goes on; until cancelled."""
-    while True:
-        before_s = clock.now_s()
-        await anyio.sleep(TICK_S)
-        stall_s = clock.now_s() - before_s - TICK_S
-        if stall_s >= STALL_S:
-            tell(on_event, LoopStalled(stall_s=stall_s))
+class LoopWatch:
+    """Watches one main loop; made on it."""
+
+    def __init__(self, clock: Clock, *, limit_s: float, on_event: OnEvent, stack_of: Callable[[int], str]) -> None:
+        """
+        Begin to watch.
+
+        Args:
+            clock: This host's clock.
+            limit_s: No more beats once the loop has not gone round for so long.
+            on_event: Gets `LoopStalled` on the main loop; `LoopBlocked` and `BeatsHeld` in the thread of the beats.
+            stack_of: Returns what a thread is at, by its identity.
+        """
+        self._clock = clock
+        self._limit_s = limit_s
+        self._on_event = on_event
+        self._stack_of = stack_of
+        self._thread = get_ident()
+        self._ticks = 0
+        """Written by the main loop alone."""
+        self._blocked_s = 0.0
+        """For how long no tick has come; written by the watch alone."""
+
+    async def tick(self) -> None:
+        """Go round on the main loop, and tell each time that something kept it from that; until cancelled."""
+        while True:
+            before_s = self._clock.now_s()
+            await anyio.sleep(TICK_S)
+            self._ticks += 1
+            stall_s = self._clock.now_s() - before_s - TICK_S
+            if stall_s >= STALL_S:
+                tell(self._on_event, LoopStalled(stall_s=stall_s))
+
+    async def watch(self) -> None:
+        """Look at the main loop from another one, and tell what blocks it; until cancelled."""
+        seen = self._ticks
+        is_blocked_told = is_held_told = False
+        self._blocked_s = 0.0
+        while True:
+            before_s = self._clock.now_s()
+            await anyio.sleep(TICK_S)
+            if seen != self._ticks:
+                seen = self._ticks
+                self._blocked_s = 0.0
+                is_blocked_told = is_held_told = False
+                continue
+            self._blocked_s += min(self._clock.now_s() - before_s, LOOK_MAX_S)
+            if self._blocked_s >= STALL_S and not is_blocked_told:
+                is_blocked_told = True
+                tell(self._on_event, LoopBlocked(stall_s=self._blocked_s, stack=self._stack_of(self._thread)))
+            if self._blocked_s > self._limit_s and not is_held_told:
+                is_held_told = True
+                stack = self._stack_of(self._thread)
+                tell(self._on_event, BeatsHeld(stall_s=self._blocked_s, limit_s=self._limit_s, stack=stack))
+
+    def why_held(self) -> str | None:
+        """Return why no beat may be sent; None where the main loop has gone round within the limit."""
+        if self._blocked_s <= self._limit_s:
+            return None
+        return f"the main loop has been blocked for {self._blocked_s:.3g} s, longer than {self._limit_s:.3g} s"
+
+
+def stack_of(thread: int) -> str:
+    """Return the stack of a thread as Python prints one, the innermost frame last; empty where there is no such."""
+    frame = sys._current_frames().get(thread)
+    return "" if frame is None else "".join(traceback.format_stack(frame)[-FRAMES_MAX:])

@@ -26,19 +26,29 @@ How it covers what Azure's `ILeaseManager` asks of a lease manager: the store ex
 all leases of a host), release (`Release`), update with a checkpoint (`SaveCheckpoint`), delete one (`Delete`), the
 lease duration (`SessionItem.duration_s`).
 
-A store may also be a `TransactionalStore`: users then store writes of their own together with a checkpoint.
+A store may also be a `TransactionalStore`: users then store writes of their own together with a checkpoint. And it may
+be a `LoopStore`: hosts then beat from a thread of their own, which a processor that blocks does not stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.transactions import Collector, Commit, Outcome
 from partitions.verbs import Result, Verb
 
-__all__ = ["READ_SOME_MAX", "Store", "TransactionalStore", "Transactions", "check_some", "transactions_of"]
+__all__ = [
+    "READ_SOME_MAX",
+    "LoopStore",
+    "Store",
+    "TransactionalStore",
+    "Transactions",
+    "check_some",
+    "store_for_beats",
+    "transactions_of",
+]
 
 T = TypeVar("T", LeaseItem, SessionItem, LockItem, GroupItem)
 
@@ -193,6 +203,26 @@ def transactions_of(store: Store) -> Transactions | None:
     """Return what a store offers for user transactions; None where it is no `TransactionalStore`."""
     found: Transactions | None = getattr(store, "transactions", None)
     return found
+
+
+class LoopStore(Store, Protocol):
+    """A store that can serve beats on another event loop."""
+
+    def for_beats(self) -> Store | None:
+        """
+        Return a store of the same items for the beats, leaves and registers of another event loop.
+
+        Returns:
+            This very store, where it serves several loops; a new one, which is not open, with connections of its own;
+            None where what it was given serves one loop only.
+        """
+        ...
+
+
+def store_for_beats(store: Store) -> Store | None:
+    """Return the store for beats on another event loop; None where there is none. See `LoopStore.for_beats`."""
+    made: Callable[[], Store | None] | None = getattr(store, "for_beats", None)
+    return None if made is None else made()
 
 
 def check_some(ids: Sequence[str], *, what: str = "partitions") -> None:

@@ -97,6 +97,10 @@ class SqliteStore:
         """See `TransactionalStore.transactions`."""
         return self._transactions
 
+    def for_beats(self) -> SqliteStore:
+        """See `LoopStore.for_beats`: sessions have a lane of their own, with its own connection, for any loop."""
+        return self
+
     async def open(self) -> None:
         """See `Store.open`."""
         file = self._file()

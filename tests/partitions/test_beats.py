@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
+from partitions.beating import SameLoop
 from partitions.beats import DRAIN_BEAT_S, LEAVES_MAX, Beats, Pace
 from partitions.errors import StoreMisconfigured
 from partitions.events import BeatAnswered, BeatFailed
@@ -49,9 +50,11 @@ class Beating:
         """Each ask that was passed on, with its deadline and the session's end as they stood in the table then."""
         self.reasons: list[str] = []
         """Why `run` ended."""
+        store = stage.store_of_a_host()
         self.beats = Beats(
             Register(session_id="a:1", host_id="a", duration_s=pace.duration_s, handoff_s=pace.handoff_s),
-            store=stage.store_of_a_host(),
+            store=store,
+            place=SameLoop(store),
             group=GROUP,
             clock=stage.clock,
             random=stage.random,

@@ -29,7 +29,7 @@ def opened(partition: str, token: int) -> bool:
 
 def table_until(valid_until_s: float, clock: HandClock | None = None) -> SessionTable:
     table = SessionTable(clock or HandClock(100.0))
-    table.valid_until_s = valid_until_s
+    table.extend(valid_until_s)
     return table
 
 

@@ -9,7 +9,7 @@ and throttling with at most `TRIES_MAX` requests for each of them. The sender's 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any, Final, NoReturn
 
@@ -87,9 +87,9 @@ class Calls:
         """The region that is used, for messages."""
         return self._clients.region
 
-    async def open(self) -> None:
-        """Make every client, so that no first call pays for it."""
-        for name in CONNECTIONS:
+    async def open(self, uses: Collection[str] = CONNECTIONS) -> None:
+        """Make the clients for these uses, so that no first call pays for it."""
+        for name in uses:
             try:
                 await self._client(name)
             except Exception as error:  # Containment: a region or a profile that is missing, as the SDK says it.

@@ -10,12 +10,13 @@ children is a transaction. A refusal carries the stored item; where the server s
 - **One region.** A global table decides a condition in the region that got it, and tells the others later: two hosts
   could both win. Such a table is refused unless told otherwise, for the case that all hosts are in one region.
 
-One store belongs to one event loop, as the clients do.
+One store belongs to one event loop, as the clients do. Beats on another loop have a second store (`for_beats`), which
+makes the client for beats alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, TypeVar
@@ -71,7 +72,7 @@ class DynamoDBStore:
         *,
         place: AwsPlace = AwsPlace(),  # noqa: B008  # It is frozen.
         call_timeout_s: float = CALL_TIMEOUT_S,
-        session: aioboto3.Session | None = None,
+        session: aioboto3.Session | Callable[[], aioboto3.Session] | None = None,
         clients: Mapping[str, Any] | None = None,
         allow_replicas: bool = False,
         is_protected: bool = True,
@@ -85,7 +86,8 @@ class DynamoDBStore:
             place: Region and address; what it leaves open, the SDK finds in the environment.
             call_timeout_s: When callers give up a call, seconds; the time-out of each connection.
             session: The session to make clients from, whose credentials may refresh; None makes one. Stores of one
-                event loop may share it, those of two may not: a refresh belongs to a loop.
+                event loop may share it, those of two may not: a refresh belongs to a loop. A callable makes one for
+                each loop, so that a host can beat from a thread of its own; with a session, or `clients`, it cannot.
             clients: Clients to use instead, by the names "beats", "writes" and "reads"; they are not closed here.
             allow_replicas: Take a table with replicas in other regions; then all hosts of a group must use this one.
             is_protected: Whether a table that `create` makes is protected from `delete`.
@@ -101,6 +103,7 @@ class DynamoDBStore:
         self._random = random or Random()
         self._calls: Calls | None = None
         self._transactions = DynamoDBTransactions(table, self._opened, place)
+        self._is_for_beats = False
 
     @property
     def transactions(self) -> DynamoDBTransactions:
@@ -113,10 +116,25 @@ class DynamoDBStore:
         query = query_of(self._place)
         return f"dynamodb://{self._table}" + (f"?{query}" if query else "")
 
+    def for_beats(self) -> DynamoDBStore | None:
+        """See `LoopStore.for_beats`: a store with the client for beats alone."""
+        if self._given is not None or (self._session is not None and not callable(self._session)):
+            return None
+        store = DynamoDBStore(
+            self._table, place=self._place, call_timeout_s=self._call_timeout_s, session=self._session
+        )
+        store._is_for_beats = True
+        return store
+
     async def open(self) -> None:
         """See `Store.open`. Needs DescribeTable, and never CreateTable."""
         calls = self._new_calls()
         try:
+            if self._is_for_beats:
+                # The table has been checked by the store that this one was made by.
+                await calls.open((BEATS,))
+                self._calls = calls
+                return
             await calls.open()
             await check_table(calls, allow_replicas=self._allow_replicas)
         except BaseException:  # Also where the caller was cancelled: the clients must not stay open.
@@ -237,7 +255,8 @@ class DynamoDBStore:
         return own.item
 
     def _new_calls(self) -> Calls:
-        clients = AwsClients(self._place, session=self._session, given=self._given)
+        session = self._session() if callable(self._session) else self._session
+        clients = AwsClients(self._place, session=session, given=self._given)
         return Calls(clients, self._table, timeout_s=self._call_timeout_s, random=self._random)
 
     @asynccontextmanager
