@@ -26,6 +26,7 @@ from processor_host.record_events import (
     RecordsMarked,
     ReplayDone,
 )
+from processor_host.singleton_events import SingletonEnded, SingletonFailed, SingletonStarted
 
 __all__ = [
     "BalanceKept",
@@ -65,6 +66,9 @@ __all__ = [
     "ReplayDone",
     "RoundFailed",
     "SameHostId",
+    "SingletonEnded",
+    "SingletonFailed",
+    "SingletonStarted",
     "StartKept",
     "StoreCalled",
     "StoreSlow",

@@ -96,6 +96,9 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     host_events.LoopStalled: ("info", "loop.stalled"),
     host_events.BeatsHeld: ("error", "beats.held"),
     host_events.BeatsNotApart: ("warning", "beats.not_apart"),
+    host_events.SingletonStarted: ("info", "singleton.started"),
+    host_events.SingletonEnded: ("info", "singleton.ended"),
+    host_events.SingletonFailed: ("warning", "singleton.failed"),
     host_events.StoreSlow: ("warning", "store.slow"),
     host_events.StoreCalled: ("debug", "store.called"),
 }
@@ -226,6 +229,10 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
         case host_events.PartitionGap():
             hint = "records are lost: keep them longer at the source, or add hosts so that the group keeps up"
             return level, {"hint": hint}
+        case host_events.SingletonFailed(attempt=attempt) if attempt >= FAILURES_UNTIL_ERROR:
+            return "error", {"hint": "mend what it raises; other hosts run it meanwhile, if it works there"}
+        case host_events.SingletonEnded(reason="lock lost"):
+            return "warning", {}
         case host_events.StoreSlow(smallest_duration_s=smallest_s):
             return level, {"hint": f"no lease can be kept; use lease_duration_s={smallest_s:g} or more"}
         case host_events.BatchCut():
