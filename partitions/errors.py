@@ -9,12 +9,14 @@ from __future__ import annotations
 
 __all__ = [
     "LeaseLost",
+    "LockLost",
     "PartitionsError",
     "SourceError",
     "SourceMisconfigured",
     "SourceMismatch",
     "SourceUnavailable",
     "StoreError",
+    "StoreGone",
     "StoreMisconfigured",
     "StoreUnavailable",
 ]
@@ -52,6 +54,19 @@ class LeaseLost(PartitionsError):
         super().__init__(text)
 
 
+class LockLost(LeaseLost):
+    """
+    The lock under which the caller works has ended; stop what it protects and write nothing more under its token.
+
+    Raised by `LockLease.ensure_held` and `LockLease.guard`.
+    """
+
+    def __init__(self, name: str, *, held: int, reason: str) -> None:
+        super().__init__(name, held=held, reason=reason)
+        self.name = name
+        self.args = (f"lock {name!r}: token {held} has ended ({reason}); stop what it protects",)
+
+
 class StoreError(PartitionsError):
     """The lease store failed; the subclass says whether trying again can help."""
 
@@ -66,6 +81,10 @@ class StoreUnavailable(StoreError):
 
 class StoreMisconfigured(StoreError):
     """The store is missing, denied or of another make; no retry helps. The text names what to change."""
+
+
+class StoreGone(StoreMisconfigured):
+    """The table or the file is not there, or not the one that was opened: nothing that it granted is valid."""
 
 
 class SourceError(PartitionsError):

@@ -12,7 +12,7 @@ states: from acquiring to held to releasing each state begins before the one bef
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -38,6 +38,8 @@ class HeldTerms:
         self.leases: dict[str, Lease] = {}
         self.releasing: set[str] = set()
         self._acquiring: set[str] = set()
+        self._is_over = False
+        self._at_end: list[Callable[[], object]] = []
         self._ending = Lock()
         """Held by whatever ends a state that another one follows, and by who looks at all three."""
         self._session_id = session_id
@@ -115,6 +117,16 @@ class HeldTerms:
         return min((self._table.until_s(lease.key) for lease in self.leases.values()), default=math.inf)
 
     def end_all(self) -> None:
-        """End every term: the session is over."""
+        """End every term, and what else lives as long: the session is over."""
+        self._is_over = True
         for lease in tuple(self.leases.values()):
             lease.end(EndReason.SESSION_ENDED)
+        for do in self._at_end:
+            do()
+
+    def at_end(self, do: Callable[[], object]) -> None:
+        """Call `do` with `end_all`; at once where that was."""
+        if self._is_over:
+            do()
+        else:
+            self._at_end.append(do)

@@ -11,7 +11,7 @@ Uses a store and a clock; knows no plan and no processor. `run` does everything 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
 from types import MappingProxyType
 
@@ -220,6 +220,10 @@ class Session:
     def end(self, reason: str) -> None:
         """End the session and every term here, and send nothing: the others fence it once its duration is over."""
         self._finish(reason, lost=True)
+
+    def at_end(self, do: Callable[[], object]) -> None:
+        """Call `do` once the session is over on this host, with its terms, before anybody else can know of it."""
+        self._held.at_end(do)
 
     async def leave(self) -> bool:
         """

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from partitions.errors import StoreError, StoreGone, StoreMisconfigured, StoreUnavailable
 
 __all__ = ["deleted", "denied_files", "is_busy", "label_of", "patiently", "translated"]
 
@@ -143,9 +143,9 @@ def label_of(path: str | Path) -> str:
     return f"lease file {str(path)!r}"
 
 
-def deleted(path: Path) -> StoreMisconfigured:
+def deleted(path: Path) -> StoreGone:
     """Return the error for a path that no longer names the file that was opened."""
-    return StoreMisconfigured(
+    return StoreGone(
         f"{label_of(path)} was deleted, moved or replaced while in use; "
         "stop every host that uses it, put it back or create it again, then start them"
     )

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from anyio.lowlevel import checkpoint
 
 from partitions import rules
-from partitions.errors import StoreMisconfigured
+from partitions.errors import StoreGone, StoreMisconfigured
 from partitions.items import GroupItem, LeaseItem, LockItem, SessionItem
 from partitions.lock_verbs import LockVerb
 from partitions.stores._memory_values import MemoryTransaction, changed
@@ -158,7 +158,7 @@ class MemoryStore:
 
     def _items(self, group: str) -> _Items:
         if self._groups is None:
-            raise StoreMisconfigured(f"store {self._url!r} was deleted; create it again with create()")
+            raise StoreGone(f"store {self._url!r} was deleted; create it again with create()")
         found = self._groups.get(group)
         if found is None:
             found = self._groups[group] = _Items()
