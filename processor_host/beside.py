@@ -117,6 +117,9 @@ class Beside:
                     number, record = begun
                     self._term.lease.ensure_held()
                     tasks.start_soon(self._handle, number, record, name=f"record {number} {self._term.lease.key}")
+                if self._term.lease.asked.is_set():
+                    # Since it was looked at above: nothing may be at work that would tell of a change.
+                    continue
             await self._changed.wait()
 
     async def _take_in(self) -> None:
@@ -216,7 +219,6 @@ class Beside:
         if self._order.done == number:
             self._term.checkpointer.mark(self._base + number + 1, record.position)
         await self._term.checkpointer.save()
-        self._term.tell_marked()
 
     async def commit(self, number: int, record: Record, operations: Sequence[Any]) -> None:
         """
@@ -231,7 +233,6 @@ class Beside:
                 "move the checkpoint past others; use concurrency=1 with transactions"
             )
         await self._term.checkpointer.commit(self._base + number + 1, record.position, operations)
-        self._term.tell_marked()
 
     async def prepare(self, number: int, record: Record, state: str) -> None:
         """Store a user's state for a record; see `Batch.prepare`."""

@@ -205,6 +205,25 @@ async def test_drain_reaches_whoever_waits_for_room() -> None:
     assert stage.now_s - began_s < 0.2
 
 
+async def test_drain_that_comes_while_a_checkpoint_is_stored_is_seen_when_nothing_is_at_work() -> None:
+    """What is stored holds up all beginnings, and the window is full: nobody else would ever tell of the ask."""
+    stage = Stage()
+    put_keys(stage, "aaaaaaaa")
+    working = Working(lambda _: 0.1)
+    stage.network.disturb(lambda call: call.operation == "SaveCheckpoint", before_s=0.8, times=1)
+    async with pumping(
+        stage, working.log, factory=working.factory, concurrency=2, window_max=3, checkpoint="every-record"
+    ) as it:
+        await it.handled(1)
+        await passes(0.4)
+        it.drain()
+        began_s = stage.now_s
+        assert await it.over() == "drained"
+
+    assert stage.now_s - began_s < 0.6
+    assert (stage.lease().owner, stage.lease().position) == (None, "1")
+
+
 async def test_records_that_outlast_a_hand_over_are_cancelled_and_told() -> None:
     """The asker waits; they are handled again there."""
     stage = Stage()
