@@ -219,6 +219,7 @@ class Beside:
         if self._order.done == number:
             self._term.checkpointer.mark(self._base + number + 1, record.position)
         await self._term.checkpointer.save()
+        self._term.tell_marked()
 
     async def commit(self, number: int, record: Record, operations: Sequence[Any]) -> None:
         """
@@ -233,6 +234,7 @@ class Beside:
                 "move the checkpoint past others; use concurrency=1 with transactions"
             )
         await self._term.checkpointer.commit(self._base + number + 1, record.position, operations)
+        self._term.tell_marked()
 
     async def prepare(self, number: int, record: Record, state: str) -> None:
         """Store a user's state for a record; see `Batch.prepare`."""
