@@ -7,13 +7,12 @@ is sent (rule 6): whoever sees the lease free in the store can rely on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import anyio
 
+from partitions.current import current_lease, working_under
 from partitions.events import (
     CheckpointRefused,
     EndReason,
@@ -28,23 +27,6 @@ from partitions.transactions import Collector
 from partitions.verbs import Child, Complete, Release
 
 __all__ = ["Lease", "current_lease", "working_under"]
-
-_current: ContextVar[Lease | None] = ContextVar("partitions_current_lease", default=None)
-
-
-def current_lease() -> Lease | None:
-    """Return the lease under which the caller works, anywhere in its call tree; None outside of one."""
-    return _current.get()
-
-
-@contextmanager
-def working_under(lease: Lease) -> Iterator[None]:
-    """Make `lease` the current one for the body and everything it calls, awaits or starts."""
-    token = _current.set(lease)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 class Lease(Term):

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 import anyio
 import anyio.lowlevel
 
+from partitions.current import HeldLease
 from partitions.errors import LeaseLost
-from partitions.leases import Lease
 
 __all__ = ["UserFailed", "call_user", "text_of"]
 
@@ -25,7 +25,7 @@ class UserFailed(Exception):
     User code raised; it is to be run again from the checkpoint. Caught by the pump, never seen by a user.
 
     Attributes:
-        stage: What was called: "open", "process" or "close".
+        stage: What was called, as "open", "process" or "close".
         error: What it raised.
     """
 
@@ -43,7 +43,7 @@ def text_of(error: BaseException) -> str:
         return type(error).__name__
 
 
-async def call_user(lease: Lease, stage: str, call: Callable[[], Awaitable[None]]) -> None:
+async def call_user(lease: HeldLease, stage: str, call: Callable[[], Awaitable[None]]) -> None:
     """
     Await `call`, which runs user code under `lease`.
 

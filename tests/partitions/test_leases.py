@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 
 from partitions.clocks import BootClock
+from partitions.current import HeldLease, current_lease, working_under
 from partitions.errors import LeaseLost, StoreMisconfigured
 from partitions.events import (
     CheckpointFailed,
@@ -27,7 +28,7 @@ from partitions.events import (
     LeaseReleased,
     ReleaseFailed,
 )
-from partitions.leases import Lease, current_lease, working_under
+from partitions.leases import Lease
 from partitions.positions import END
 from partitions.sending import RELEASES_MAX
 from partitions.sessions import Session
@@ -699,7 +700,7 @@ async def test_current_lease_is_that_of_the_call_tree() -> None:
     async with stage.living() as session:
         outer = await stage.acquired(session, "p0")
         inner = await stage.acquired(session, "p1")
-        seen: list[Lease | None] = [current_lease()]
+        seen: list[HeldLease | None] = [current_lease()]
 
         async def child() -> None:
             await passes(1)
@@ -721,7 +722,7 @@ async def test_current_lease_is_that_of_each_of_two_processors_side_by_side() ->
     """A host runs many partitions on one loop; a token of the neighbour's would defeat the fence."""
     stage = Stage(partitions=2)
     async with stage.living() as session:
-        seen: list[tuple[Lease, Lease | None]] = []
+        seen: list[tuple[Lease, HeldLease | None]] = []
 
         async def processor(lease: Lease) -> None:
             with working_under(lease):
@@ -738,7 +739,7 @@ async def test_current_lease_is_that_of_each_of_two_processors_side_by_side() ->
 def test_current_lease_is_seen_in_a_thread() -> None:
     """Blocking clients run in threads; this is the one test here on a real loop, as threads need real time."""
 
-    async def scenario() -> tuple[Lease | None, Lease | None, Lease]:
+    async def scenario() -> tuple[HeldLease | None, HeldLease | None, Lease]:
         store = MemoryStore()
         store.apply_now(GROUP, Create(partition="p0", position="@earliest"))
         session = Session(

@@ -12,9 +12,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from partitions.current import HeldLease, current_lease
 from partitions.errors import SourceUnavailable
 from partitions.events import EndReason, ReleaseFailed
-from partitions.leases import Lease, current_lease
+from partitions.leases import Lease
 from partitions.positions import END
 from partitions.sources.base import Record
 from partitions.verbs import Child, Complete, Pause, Release, SaveCheckpoint
@@ -174,7 +175,7 @@ async def test_current_lease_is_known_in_every_part_of_a_processor_and_nowhere_e
     """A library deep below it finds the fencing token."""
     stage = Stage()
     put(stage, 1)
-    seen: list[Lease | None] = []
+    seen: list[HeldLease | None] = []
 
     async def look(*_: object) -> None:
         seen.append(current_lease())
