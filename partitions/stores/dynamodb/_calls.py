@@ -17,7 +17,7 @@ import anyio
 
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.faults import AWS_ERRORS, Fault, FaultKind, answer_of, fault_of
-from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
+from partitions.errors import StoreError, StoreGone, StoreMisconfigured, StoreUnavailable
 from partitions.retries import Waits, is_cancelled
 
 __all__ = ["BEATS", "READS", "WRITES", "Calls", "ConditionFailed", "code_of"]
@@ -51,6 +51,9 @@ _WAITS: Final = {
     FaultKind.CONFLICT: Waits(first_s=0.02, most_s=_MOST_S),
     FaultKind.PASSING: Waits(first_s=0.02, most_s=_MOST_S),
 }
+
+_GONE: Final = {"ResourceNotFoundException", "TableNotFoundException"}
+"""Codes of a table that is not there."""
 
 _UNAVAILABLE: Final = {FaultKind.PASSING, FaultKind.THROTTLED, FaultKind.CONFLICT, FaultKind.OTHER}
 
@@ -180,4 +183,4 @@ class Calls:
             # Not a failure of the call but a fault of this program; it must not look like an outage.
             raise error
         kind: type[StoreError] = StoreUnavailable if fault.kind in _UNAVAILABLE else StoreMisconfigured
-        raise kind(fault.text) from error
+        raise (StoreGone if fault.code in _GONE else kind)(fault.text) from error
