@@ -235,9 +235,14 @@ class Locks:
     def begin(self, life: Life) -> None:
         """Go on under a session that was just registered; its locks end with it, before it leaves."""
         self._life = life
-        life.at_end(lambda: self._held.end_all(LockEnd.SESSION_ENDED, of=life.session_id))
+        life.at_end(lambda: self._over(life))
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+    def _over(self, life: Life) -> None:
+        if self._life is life:
+            self._life = None
+        self._held.end_all(LockEnd.SESSION_ENDED, of=life.session_id)
 
     def close(self) -> None:
         """End every lease here: nobody looks at the locks any more. Those that do not expire stay with their holder."""

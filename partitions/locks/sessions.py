@@ -122,6 +122,9 @@ class Session(Locks):
             on_event=on_event,
         )
         self._tasks: TaskGroup | None = None
+        self._is_leaving = False
+        self._leaving: Life | None = None
+        """The life that the end of the body leaves."""
         self._pauses = Waits(first_s=poll_s, most_s=PAUSE_MAX_S)
 
     async def __aenter__(self) -> Session:
@@ -149,7 +152,8 @@ class Session(Locks):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         """End every lock here, then leave, so that others need not wait for the session's end."""
-        life = self._life
+        self._is_leaving = True
+        self._leaving = life = self._life
         self.close()
         if life is not None:
             await life.leave()
@@ -191,8 +195,13 @@ class Session(Locks):
             except StoreMisconfigured as error:
                 life.end(f"it could not be registered: {error}")
                 wrong = error
-            # Its terms have ended; others need not wait for its end. A try that was not answered may have been applied.
-            await life.leave()
+            finally:
+                # Its terms have ended, and others need not wait for its end; a register that was not answered, also
+                # where it was cancelled, may have been applied.
+                if life is not self._leaving:
+                    await life.leave()
+            if self._is_leaving:
+                return
             if wrong is not None:
                 if not has_begun:
                     raise wrong

@@ -1,0 +1,1 @@
+"""Tests of named leases: sessions outside a host, contending, the lease, and what nobody thought of."""
