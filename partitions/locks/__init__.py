@@ -7,6 +7,7 @@ writes must be fenced by the token (`LockLease.token`), which each acquire raise
 The token stays in the item after a release; an item that somebody deletes starts at 1 again, and fences nothing older.
 """
 
+from partitions.current import current_lease
 from partitions.locks.contending import Locks
 from partitions.locks.events import (
     LockAcquired,
@@ -16,10 +17,13 @@ from partitions.locks.events import (
     LockReleaseFailed,
     LocksUnread,
 )
+from partitions.locks.leaders import Holder, Leader, run_as_leader
 from partitions.locks.leases import LockLease
 from partitions.locks.sessions import Session
 
 __all__ = [
+    "Holder",
+    "Leader",
     "LockAcquired",
     "LockEnd",
     "LockEnded",
@@ -29,4 +33,6 @@ __all__ = [
     "Locks",
     "LocksUnread",
     "Session",
+    "current_lease",
+    "run_as_leader",
 ]
