@@ -1,4 +1,4 @@
-"""What the tests with real processes have: a group whose hosts are gone when the test is over."""
+"""What the tests with real processes have: a group whose hosts are gone when the test is over, on either store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from tests.processes.dynamodb.tables import TableGroup
 from tests.processes.harness import Group
+from tests.proxy import Proxy
+from tests.servers.fixtures import ministack_url
 
-__all__ = ["group"]
+__all__ = ["any_group", "group", "ministack_url", "table_group"]
 
 
 @pytest.fixture
@@ -22,3 +25,21 @@ def group(tmp_path: Path) -> Iterator[Group]:
             yield made
         finally:
             made.close()
+
+
+@pytest.fixture
+def table_group(tmp_path: Path, ministack_url: str) -> Iterator[TableGroup]:
+    """The same with its leases in a table on ministack, which is fast, behind a proxy; marker `servers`."""
+    with start_blocking_portal() as portal, Proxy(ministack_url) as proxy:
+        made = TableGroup(tmp_path, portal, proxy)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.servers)])
+def any_group(request: pytest.FixtureRequest) -> Group:
+    """The one and the other: the same play on each kind of store."""
+    made: Group = request.getfixturevalue("group" if request.param == "sqlite" else "table_group")
+    return made

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -25,7 +26,7 @@ from tests.processes import journal
 from tests.processes.histories import Interval, Journals, intervals
 from tests.processes.lease_file import LeaseFile, now_s
 
-__all__ = ["JOURNAL", "Group", "Host", "command_line", "environment"]
+__all__ = ["GROUP", "JOURNAL", "Group", "Host", "at_s", "command_line", "environment"]
 
 ROOT = Path(__file__).parents[2]
 JOURNAL = "tests.processes.journal:Journal"
@@ -175,6 +176,16 @@ class Group:
     # --- Hosts ------------------------------------------------------------------------------------------------------
 
     @property
+    def store_url(self) -> str:
+        """The leases, as a command names them that runs elsewhere."""
+        return f"sqlite://{self.folder / 'leases.db'}"
+
+    @property
+    def source_url(self) -> str:
+        """The stream, in the same way."""
+        return f"local://{self.folder / 's.db'}"
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """The flags of `run` that each of its hosts gets, before its own: later ones count."""
         return ()
@@ -272,6 +283,11 @@ class Group:
         if not host.is_running():
             raise AssertionError(f"{host!r} has ended with status {host.wait(0)}; its log:\n{host.tail()}")
         return True
+
+
+def at_s(line: Mapping[str, Any]) -> float:
+    """Return when a line was logged, on the clock of the journals."""
+    return datetime.fromisoformat(line["timestamp"]).timestamp() - (time.time() - now_s())
 
 
 def start(command: list[str], folder: Path, stderr: IO[bytes], env: Mapping[str, str]) -> subprocess.Popen[bytes]:

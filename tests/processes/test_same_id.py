@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.processes.dynamodb.tables import repeated
 from tests.processes.harness import Group
 from tests.processes.histories import overlaps, stale_starts, unhandled
 from tests.processes.scaling import figure, scaled, tell_factor
@@ -17,10 +18,11 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.parametrize(("name", "env"), [("worker", {}), ("", {"HOSTNAME": ""})], ids=["worker", "empty-HOSTNAME"])
 def test_c05_two_processes_of_one_host_id_never_process_a_partition_at_once(
-    name: str, env: dict[str, str], group: Group
+    name: str, env: dict[str, str], any_group: Group
 ) -> None:
     """Ownership must tell the two apart, whatever they are called."""
-    d_s, run_s = scaled(6.0), scaled(60.0)
+    group = any_group
+    d_s, run_s = scaled(6.0), scaled(repeated(60.0, 18.0))
     partitions = group.create(4)
     hosts = [
         group.start(name, "--batch-records-max", "5", lease_duration_s=d_s, record_s=0.02, env=env) for _ in range(2)
@@ -28,6 +30,9 @@ def test_c05_two_processes_of_one_host_id_never_process_a_partition_at_once(
     for host in hosts:
         group.wait_ready(host)
     group.put(int(run_s / 0.02))
+    group.wait_until(
+        "both are at work", lambda: len({(each.pid, each.partition) for each in group.journals.ended()}) >= 4, 20
+    )
     time.sleep(run_s)
     for host in hosts:
         host.terminate()

@@ -14,7 +14,7 @@ import pytest
 from processor_host import HostSettings
 from processor_host.lives import LAST_S
 from tests.processes import journal
-from tests.processes.harness import Group, Host
+from tests.processes.harness import Group, Host, at_s
 from tests.processes.histories import order_of, repeats
 from tests.processes.lease_file import now_s
 from tests.processes.scaling import figure, scaled, tell_factor
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.processes
 POD_GRACE_S = 30.0  # Kubernetes' terminationGracePeriodSeconds, unless a pod sets another.
 
 
-def test_c18_lone_idle_host_stops_within_two_seconds(group: Group) -> None:
+def test_c18_lone_idle_host_stops_within_two_seconds(any_group: Group) -> None:
     """Its reads wait for up to a minute for records that do not come; a stop must not."""
+    group = any_group
     d_s = scaled(6.0)
     group.create(8)
     host = group.start("a", "--read-wait-s", "60", lease_duration_s=d_s)
@@ -46,8 +47,9 @@ def test_c18_lone_idle_host_stops_within_two_seconds(group: Group) -> None:
     assert group.leases.sessions() == {}
 
 
-def test_c17_successor_of_a_clean_stop_starts_at_once_where_the_old_host_ended(group: Group) -> None:
+def test_c17_successor_of_a_clean_stop_starts_at_once_where_the_old_host_ended(any_group: Group) -> None:
     """With D = 30 s a lease that is left behind would rest for half a minute."""
+    group = any_group
     balance_s = 2.0
     group.create(4)
     group.put(100)
@@ -62,9 +64,12 @@ def test_c17_successor_of_a_clean_stop_starts_at_once_where_the_old_host_ended(g
 
     second = group.start("b", *flags, lease_duration_s=30.0, record_s=0.05, log_level="debug")
     group.wait_until("the successor runs all partitions", lambda: len(opened(group, second)) == 4, 40)
-    took_s = max(at_s for at_s, _, _ in opened(group, second).values()) - second.started_s
+    ran_s = max(when_s for when_s, _, _ in opened(group, second).values())
+    # Loading Python and the SDK takes a busy machine seconds; what is bounded begins with the first call of the store.
+    took_s = ran_s - at_s(second.lines()[0])
 
     figure(f"a successor ran all partitions {took_s:.2f} s after its start (bound {2 * balance_s + 2} s)")
+    figure(f"and {ran_s - second.started_s:.2f} s after that of its process")
     assert took_s <= 2 * balance_s + 2
     assert {name: position for name, (_, _, position) in opened(group, second).items()} == done
     assert {name: item.position for name, item in left.items()} == done
@@ -81,8 +86,9 @@ def opened(group: Group, host: Host) -> dict[str, tuple[float, int, str]]:
 
 
 @pytest.mark.parametrize("how", ["kill", "clean stop"])
-def test_c31_survivors_share_what_a_host_leaves_behind(how: str, group: Group) -> None:
+def test_c31_survivors_share_what_a_host_leaves_behind(how: str, any_group: Group) -> None:
     """A dead host must not be counted any more, nor one that has gone."""
+    group = any_group
     d_s, balance_s = scaled(6.0), scaled(2.0)
     group.create(6)
     hosts = [group.start(name, lease_duration_s=d_s) for name in "abc"]
@@ -105,8 +111,9 @@ def test_c31_survivors_share_what_a_host_leaves_behind(how: str, group: Group) -
     assert took_s <= bound_s
 
 
-def test_c60_sigterm_to_process_one_ends_the_record_in_hand_and_frees_every_lease(group: Group) -> None:
+def test_c60_sigterm_to_process_one_ends_the_record_in_hand_and_frees_every_lease(any_group: Group) -> None:
     """In a container the program is process 1: the kernel passes on only the signals that it has a handler for."""
+    group = any_group
     record_s = 3.0
     group.create(4)
     script = Path(sys.executable).with_name("processor-host")
@@ -181,8 +188,9 @@ def test_second_signal_ends_a_host_at_once(number: signal.Signals, expected: int
     assert [order_of(item.position) for item in group.leases.leases().values()] == [0] * 4
 
 
-def test_lease_of_a_processor_that_never_ends_is_not_released_while_it_lives(group: Group) -> None:
+def test_lease_of_a_processor_that_never_ends_is_not_released_while_it_lives(any_group: Group) -> None:
     """It may still write: only the end of the session may free the lease, and the status tells of it."""
+    group = any_group
     d_s = 3.0
     group.create(2)
     group.put(1, ["p1"])
@@ -195,7 +203,7 @@ def test_lease_of_a_processor_that_never_ends_is_not_released_while_it_lives(gro
         took_s = now_s() - told_s
         time.sleep(0.1)
     ended_s = host.died_s or 0.0
-    owned = [state.host for at_s, state in timeline.of("p1") if at_s < ended_s]
+    owned = [state.host for seen_s, state in timeline.of("p1") if seen_s < ended_s]
     (session_id,) = group.leases.sessions()
 
     figure(f"a host with a processor that never ends went after {took_s:.2f} s with status {status}")
