@@ -23,7 +23,7 @@ from partitions.sources.base import Record
 from processor_host import Batch, CloseReason, PartitionProcessor
 from processor_host.processor import ProcessorContext
 
-__all__ = ["BLOCK", "FOLDER", "RECORD_S", "SAVES", "STUBBORN", "Journal", "order_block"]
+__all__ = ["BLOCK", "FOLDER", "HELD", "HOLD", "RECORD_S", "SAVES", "STUBBORN", "Journal", "order_block"]
 
 FOLDER: Final = "JOURNAL_FOLDER"
 """Where the journals go."""
@@ -33,6 +33,9 @@ SAVES: Final = "JOURNAL_SAVES"
 """"each": ask for a checkpoint after each record; "blocked": after one that blocked. Else the host's own do."""
 STUBBORN: Final = "JOURNAL_STUBBORN"
 """Not empty: a record that was begun is not to be cancelled."""
+HELD: Final = "JOURNAL_HELD"
+"""A position: this record of each partition takes as long as there is a file `hold`, and is not to be cancelled."""
+HOLD: Final = "hold"
 BLOCK: Final = "block"
 
 _clock = BootClock()
@@ -54,6 +57,7 @@ class Journal(PartitionProcessor):
         self._record_s = float(os.environ.get(RECORD_S, "0"))
         self._saves = os.environ.get(SAVES, "")
         self._is_stubborn = bool(os.environ.get(STUBBORN))
+        self._held = os.environ.get(HELD)
         self._note("opened", context.position)
 
     async def process(self, batch: Batch) -> None:
@@ -76,8 +80,11 @@ class Journal(PartitionProcessor):
 
     async def _work(self, record: Record) -> bool:
         """Return whether it blocked."""
-        with anyio.CancelScope(shield=self._is_stubborn):
+        is_held = record.position == self._held
+        with anyio.CancelScope(shield=self._is_stubborn or is_held):
             await anyio.sleep(self._record_s)
+            while is_held and is_ordered(HOLD):
+                await anyio.sleep(0.02)
         if (seconds := blocking_s(record)) > 0:
             # Last, so that nothing else of the host has run when the record is done and the next is wanted.
             time.sleep(seconds)  # noqa: ASYNC251 (the fault that is tested)
@@ -96,6 +103,10 @@ class Journal(PartitionProcessor):
         lease = self._context.lease
         entry = [act, lease.partition, lease.token, value, self._context.host_id, os.getpid(), _clock.now_s()]
         os.write(_journal(), (json.dumps(entry) + "\n").encode())
+
+
+def is_ordered(order: str) -> bool:
+    return Path(os.environ[FOLDER], order).exists()
 
 
 def blocking_s(record: Record) -> float:
