@@ -1,0 +1,105 @@
+"""Deployments and restarts of real hosts: how many partitions move, how long they rest, and who gets them back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.processes.harness import Group, Host
+from tests.processes.histories import overlaps, repeats, stale_starts, unhandled
+from tests.processes.scaling import FACTOR, figure
+
+__all__: list[str] = []
+
+pytestmark = pytest.mark.processes
+
+D_S = 3.0
+RESTART_D_S = 2.0
+UNOWNED_S = 1.0
+HOSTS, PARTITIONS = (5, 100) if FACTOR == 1.0 else (3, 24)
+ROLL_S_MAX = 30.0 * HOSTS
+RECORD_S = 0.2
+
+
+def start(group: Group, name: str, *flags: str) -> Host:
+    return group.start(name, "--batch-records-max", "2", *flags, lease_duration_s=D_S, record_s=RECORD_S)
+
+
+def test_roll_with_a_surge_of_one_moves_each_partition_once_and_none_rests_or_is_repeated(any_group: Group) -> None:
+    """Every deployment does it to every host: the empty newcomer is the fair heir of all that the leaving one has."""
+    group = any_group
+    group.create(PARTITIONS)
+    group.put(int(ROLL_S_MAX / RECORD_S))
+    # Those that are to leave came without a delay, so that the test need not wait for it before they share evenly.
+    hosts = [start(group, f"old{number}") for number in range(HOSTS)]
+    group.wait_balanced(hosts)
+    group.wait_until("all are at work", lambda: len(at_work(group)) == PARTITIONS, 20)
+    before = group.leases.held()
+    statuses = []
+    with group.leases.watch() as timeline:
+        for number in range(HOSTS):
+            hosts.append(start(group, f"new{number}", "--steal-delay-s", "60"))
+            group.wait_ready(hosts[-1])
+            hosts[0].terminate()
+            statuses.append(hosts.pop(0).wait(20))
+        after = group.leases.held()
+    unowned_s = max(timeline.unowned_s().values())
+    for host in hosts:
+        host.terminate()
+    statuses += [host.wait(20) for host in hosts]
+
+    moves = {name: held.token - before[name].token for name, held in after.items()}
+    figure(
+        f"{HOSTS} hosts replaced: {sum(moves.values())} moves of {PARTITIONS} partitions, unowned for {unowned_s:.2f} s"
+    )
+    assert statuses == [0] * 2 * HOSTS
+    assert moves == dict.fromkeys(before, 1)
+    assert {held.host for held in after.values()} == {host.name for host in hosts}
+    assert unowned_s <= UNOWNED_S
+    entries = group.journals.read()
+    assert repeats(entries) == {}
+    assert unhandled(entries, {name: int(item.position) for name, item in group.leases.leases().items()}) == []
+    assert overlaps(group.intervals()) == []
+    assert stale_starts(entries) == []
+
+
+def at_work(group: Group) -> set[str]:
+    return {each.partition for each in group.journals.ended()}
+
+
+def test_host_that_crashed_gets_its_own_partitions_back_when_it_is_started_again(any_group: Group) -> None:
+    """It finds its caches and files, at once or within the grace that the others keep; nothing else moves."""
+    group, grace = any_group, ("--rejoin-grace-s", "60")
+    group.create(6)
+    host, other = [group.start(name, *grace, lease_duration_s=RESTART_D_S) for name in "ab"]
+    group.wait_balanced([host, other])
+    first = owners(group)
+    # With a delay: as long as nobody knows that the old session is dead, the share of a third host would be due to it.
+    flags = (*grace, "--steal-delay-s", "60")
+
+    host.kill()
+    host = group.start("a", *flags, lease_duration_s=RESTART_D_S)
+    second = owners_once_back(group, host)
+    host.kill()
+    group.wait_until("it is fenced", lambda: len(group.leases.sessions()) == 1, 3 * RESTART_D_S)
+    # Without the grace they are taken in the round that fences it.
+    time.sleep(RESTART_D_S / 3)
+    meanwhile = owners(group)
+    third = owners_once_back(group, group.start("a", *flags, lease_duration_s=RESTART_D_S))
+
+    assert second == {name: (host, token + (host == "a")) for name, (host, token) in first.items()}
+    assert meanwhile == {name: (None if host == "a" else host, token) for name, (host, token) in second.items()}
+    assert third == {name: (host, token + (host == "a")) for name, (host, token) in second.items()}
+
+
+def owners(group: Group) -> dict[str, tuple[str | None, int]]:
+    """Partition → the host that has it, and its token."""
+    return {name: (held.host, held.token) for name, held in group.leases.held().items()}
+
+
+def owners_once_back(group: Group, host: Host) -> dict[str, tuple[str | None, int]]:
+    """Return the owners when a host has acquired a share, and whatever else would move has had a round to do so."""
+    group.wait_until("it has a share again", lambda: len(host.named("lease.acquired")) == 3, 3 * RESTART_D_S + 20)
+    time.sleep(RESTART_D_S / 3)
+    return owners(group)
