@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from tests.processes import journal
-from tests.processes.harness import Group, Host
-from tests.processes.histories import order_of, stale_starts
+from tests.processes.dynamodb.tables import losses
+from tests.processes.harness import Group, Host, at_s
+from tests.processes.histories import order_of, repeats, stale_starts
 from tests.processes.lease_file import Held, Timeline, now_s
 from tests.processes.scaling import figure, scaled, tell_factor
 
 __all__: list[str] = []
 
 pytestmark = pytest.mark.processes
+
+BLOCKED_AT = 10
+"""The position whose record blocks."""
 
 
 def test_frozen_host_starts_no_record_and_stores_no_checkpoint_under_an_old_token(group: Group) -> None:
@@ -44,34 +48,29 @@ def test_frozen_host_starts_no_record_and_stores_no_checkpoint_under_an_old_toke
     check_fence(group, frozen, old, woken_s, timeline)
 
 
-def test_c01_host_that_was_blocked_by_a_processor_hands_out_and_stores_nothing_under_its_old_token(
-    group: Group,
+def test_c01_host_that_was_blocked_beyond_the_limit_hands_out_and_stores_nothing_under_its_old_token(
+    any_group: Group,
 ) -> None:
-    """A synchronous call silences every beat; the host must not wake up still acting as owner, and must tell of it."""
-    d_s, sleep_s = scaled(6.0), scaled(15.0)
+    """It stops beating, the other one takes over, and it must not go on as owner when the call returns."""
+    group, sleep_s = any_group, scaled(15.0)
     group.create(4)
     # A checkpoint is asked for after the record that blocked, and the batch goes on whatever becomes of it.
-    hosts = [start(group, name, d_s, env={journal.SAVES: "blocked"}) for name in "ab"]
+    limit = ("--loop-stall-limit-s", repr(scaled(2.0)))
+    hosts = [start(group, name, scaled(6.0), *limit, env={journal.SAVES: "blocked"}) for name in "ab"]
     group.wait_balanced(hosts)
     blocked, other = hosts
     old = group.leases.held_by(blocked.name)
-    name = min(old)
-    journal.order_block(group.folder, name, "10", sleep_s)
     with group.leases.watch() as timeline:
-        group.put(400)
-        group.wait_until("record 10 blocks", lambda: not (group.folder / journal.BLOCK).exists(), 10)
-        blocked_s = now_s()
+        name, blocked_s = block(group, old, sleep_s)
         group.wait_until("the other host has taken over", lambda: is_taken(group, other, old), sleep_s - 0.5)
         taken_s = now_s() - blocked_s
-        stalls = group.wait_until(
-            "the stall is told", lambda: blocked.named("loop.stalled"), sleep_s + 5 - taken_s, every_s=0.1
-        )
-        time.sleep(1.0)
+        stall_s = stall_told(group, blocked, sleep_s)
+        group.wait_until("it has closed what it lost", lambda: is_closed(group, blocked, old), 10)
 
     tell_factor()
-    stall_s = max(line["stall_s"] for line in stalls)
     figure(f"blocked for {sleep_s:.1f} s; taken over after {taken_s:.2f} s; a stall of {stall_s} s was told")
     assert stall_s >= sleep_s * 13 / 15
+    assert len(blocked.named("beats.held")) == 1
     term = blocked.pid, name, old[name].token
     woken = [each for each in group.journals.read() if each.at_s > blocked_s]
     acts = [each.act for each in woken if (each.pid, each.partition, each.token) == term]
@@ -79,10 +78,62 @@ def test_c01_host_that_was_blocked_by_a_processor_hands_out_and_stores_nothing_u
     check_fence(group, blocked, old, blocked_s, timeline)
 
 
-def start(group: Group, name: str, d_s: float, env: Mapping[str, str] | None = None) -> Host:
+def test_c01_host_that_was_blocked_within_the_limit_keeps_its_leases_and_tells_of_it(any_group: Group) -> None:
+    """With the default limit its beats outlive the call, from a thread of their own: nobody takes over."""
+    group, sleep_s = any_group, scaled(15.0)
+    group.create(4)
+    hosts = [start(group, name, scaled(6.0)) for name in "ab"]
+    group.wait_balanced(hosts)
+    blocked, _ = hosts
+    before = {name: (held.host, held.token) for name, held in group.leases.held().items()}
+    name, blocked_s = block(group, group.leases.held_by(blocked.name), sleep_s)
+    stall_s = stall_told(group, blocked, sleep_s)
+    group.wait_until("it goes on", lambda: is_past(group, blocked, name, BLOCKED_AT + 1), 10)
+
+    tell_factor()
+    figure(f"blocked for {sleep_s:.1f} s with leases of {scaled(6.0):.1f} s; a stall of {stall_s} s was told")
+    assert stall_s >= sleep_s * 13 / 15
+    assert {name: (held.host, held.token) for name, held in group.leases.held().items()} == before
+    assert [losses(host) for host in hosts] == [[], []]
+    assert repeats(group.journals.read()) == {}
+    # While it lasts, and once: somebody has to find what blocks.
+    [told] = blocked.named("loop.blocked")
+    assert (at_s(told) < blocked_s + sleep_s, "time.sleep(seconds)" in told["stack"]) == (True, True)
+
+
+def block(group: Group, old: Mapping[str, Held], sleep_s: float) -> tuple[str, float]:
+    """Let the processor of one of these partitions block its process; return which, and when it was seen to."""
+    name = min(old)
+    journal.order_block(group.folder, name, str(BLOCKED_AT), sleep_s)
+    group.put(400)
+    group.wait_until("the record blocks", lambda: not (group.folder / journal.BLOCK).exists(), 10)
+    return name, now_s()
+
+
+def stall_told(group: Group, host: Host, sleep_s: float) -> float:
+    """Return the longest stall that a host tells of, once it does."""
+    stalls = group.wait_until("the stall is told", lambda: host.named("loop.stalled"), sleep_s + 10, every_s=0.1)
+    return float(max(line["stall_s"] for line in stalls))
+
+
+def is_past(group: Group, host: Host, name: str, position: int) -> bool:
+    """Say whether a host has handled a record of a partition, or a later one."""
+    mine = (each for each in group.journals.ended() if (each.pid, each.partition) == (host.pid, name))
+    return any(order_of(each.value) >= position for each in mine)
+
+
+def is_closed(group: Group, host: Host, old: Mapping[str, Held]) -> bool:
+    """Say whether a host's processors under these terms are closed."""
+    closed = {
+        (each.partition, each.token) for each in group.journals.read() if (each.pid, each.act) == (host.pid, "closed")
+    }
+    return closed >= {(name, held.token) for name, held in old.items()}
+
+
+def start(group: Group, name: str, d_s: float, *flags: str, env: Mapping[str, str] | None = None) -> Host:
     return group.start(
         name,
-        *("--checkpoint-interval-s", "0.5", "--batch-records-max", "20"),
+        *("--checkpoint-interval-s", "0.5", "--batch-records-max", "20", *flags),
         lease_duration_s=d_s,
         record_s=0.05,
         log_level="debug",
