@@ -45,19 +45,21 @@ class LockStage(Stage):
     def __init__(self, *, latency_s: float = 0.02) -> None:
         super().__init__(partitions=0, latency_s=latency_s)
         self.clocks: dict[str, JumpingClock] = {}
+        """By host id, of the last contender of that name."""
+        self._contenders = 0
 
     def contender(self, host_id: str = "a", /, **more: Any) -> Session:
         """A session that has not begun; its place on the network has the name of its host."""
-        self.clocks[host_id] = JumpingClock(offset_s=1000.0 * len(self.clocks))
+        self._contenders += 1
+        self.clocks[host_id] = JumpingClock(offset_s=1000.0 * self._contenders)
         values: dict[str, Any] = {"duration_s": DURATION_S, "poll_s": POLL_S, "on_event": self.tell} | more
         return Session(
             _AtPlace(self.network, host_id),
             group=GROUP,
             host_id=host_id,
-            clock=self.clocks[host_id],
-            random=Random(f"{host_id} {len(self.clocks)}"),
+            random=Random(self._contenders),
             extra={"pid": 7, "host_name": "h"},
-            **values,
+            **{"clock": self.clocks[host_id], **values},
         )
 
     def cut(self, host_id: str) -> None:
