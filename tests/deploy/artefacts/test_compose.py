@@ -8,6 +8,7 @@ order of their start are not shown here.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -31,6 +32,10 @@ HOSTS = ("host-a", "host-b", "host-c")
 PORT = 9400
 POLL_S = 0.2
 SHARE_S_MAX = 60.0
+# Where no file can be made, as in a container that is `read_only`; the process stays the same up to the command.
+AS_ROOT = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+SEALED = 'mount -o remount,bind,ro / && ! touch probe 2>/dev/null && exec "$@"'
+READ_ONLY = ["unshare", *AS_ROOT, "--mount", "sh", "-c", SEALED, "sh"]
 
 
 def services() -> dict[str, dict[str, Any]]:
@@ -121,8 +126,9 @@ class Running:
     def start(self, name: str) -> None:
         """Start a service that goes on."""
         with self.log(name).open("wb") as log:
+            command = [*(READ_ONLY if services()[name].get("read_only") else []), *self.command(name)]
             self.processes[name] = subprocess.Popen(
-                self.command(name), cwd=APP, env=self.environment(name), stdout=log, stderr=log
+                command, cwd=APP, env=self.environment(name), stdout=log, stderr=log
             )
 
     def log(self, name: str) -> Path:
@@ -169,6 +175,14 @@ def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
 def handled_by(log: Path) -> set[str]:
     """The partitions of which the processor in that log has handled orders."""
     return set(re.findall(r"^(shardId-\d+): \d+ customers", log.read_text("utf-8"), re.MULTILINE))
+
+
+def test_hosts_cannot_write_to_their_own_file_system() -> None:
+    """Whoever breaks into a processor finds nothing to change; the test below runs them so."""
+    for name in HOSTS:
+        service = services()[name]
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 def test_commands_of_the_services_share_a_stream_and_stop_in_order(running: Running) -> None:
