@@ -26,6 +26,7 @@ from partitions.codecs.keys import lease_key
 from partitions.errors import LeaseLost, StoreMisconfigured
 from partitions.items import LeaseItem
 from partitions.leases import Lease
+from partitions.locks import Session as LockSession
 from partitions.sessions import Session
 from partitions.stores.dynamodb import DynamoDBStore
 from partitions.stores.dynamodb.operations import BYTES_MAX
@@ -399,6 +400,27 @@ async def test_condition_check_needs_owner_and_token(user: User, change: dict[st
         return True
 
     assert (await is_held(**held), await is_held(**(held | change))) == (True, False)
+
+
+async def test_condition_check_of_a_lock_fences_a_transaction_of_the_users_own(user: User) -> None:
+    """Until its successor has it; a release alone, under the same token, is enough."""
+    async with LockSession(user.store, group=GROUP) as a, LockSession(user.store, group=GROUP) as b:
+        lease = await a.acquire("p0")
+        check = lease.condition_check()
+
+        async def write(name: str) -> None:
+            put = {"Put": {"TableName": user.numbers, "Item": {"id": {"S": name}, "n": {"N": "1"}}}}
+            await user.client.transact_write_items(TransactItems=[check, put])
+
+        await write("held")
+        await lease.release()
+        with pytest.raises(user.client.exceptions.TransactionCanceledException):
+            await write("released")
+        assert (await b.acquire("p0")).token == 2
+        with pytest.raises(user.client.exceptions.TransactionCanceledException):
+            await write("taken")
+
+    assert await user.total() == 1
 
 
 # --- The network ----------------------------------------------------------------------------------------------------

@@ -246,8 +246,12 @@ async def test_condition_check_names_the_store_that_has_none(tmp_path: Path) -> 
         assert transactions is not None
         with pytest.raises(TransactionsUnsupported) as raised:
             transactions.condition_check(GROUP, partition="p0", owner="a:1", token=1, resource=False)
+        with pytest.raises(TransactionsUnsupported) as of_lock:
+            transactions.lock_check(GROUP, name="nightly", owner="a:1", token=1, resource=False)
 
-        assert str(raised.value).startswith(f"store {store.url!r} has no condition checks, which are DynamoDB's; use ")
+        told = f"store {store.url!r} has no condition checks, which are DynamoDB's; "
+        assert str(raised.value).startswith(f"{told}use ")
+        assert str(of_lock.value) == f"{told}compare tokens in your own database"
 
 
 async def test_commit_ends_what_stands_beside_the_checkpoint_only_where_it_advances(kind: Kind) -> None:
