@@ -16,6 +16,7 @@ NODE_STAMP := $(NODE)/node_modules/.installed
 NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
 OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`
 NO_VENV = $(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)
+NO_PROMETHEUS = prometheus or promtool was not found: install it (Debian: apt-get install --no-install-recommends prometheus)
 NO_SYSTEMD = systemd-analyze was not found: install it (Debian: apt-get install systemd)
 NO_CHROMIUM = chromium was not found: install it (Debian: apt-get install chromium)
 NO_NODE = node or npm was not found: install Node.js 18 or newer (Debian: apt-get install nodejs npm)
@@ -45,7 +46,7 @@ test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls
 
 .NOTPARALLEL:
 .PHONY: help venv servers lint test test-processes test-servers test-deploy policy cases-full bench-store simulate mutants demo
-.PHONY: demo-kinesis has-node has-chromium has-systemd constraints clean
+.PHONY: demo-kinesis has-node has-chromium has-systemd has-prometheus constraints clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list.
@@ -114,7 +115,7 @@ test-servers: has-chromium servers ## Run the tests on servers and programs that
 	@echo "== field cases on DynamoDB"
 	@$(RUN) -m pytest -q -n 2 -m 'not whole_year and not bench' tests/processes/dynamodb
 
-test-deploy: has-systemd servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
+test-deploy: has-systemd has-prometheus servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
 	@echo "== deploy/ and the packages"
 	@$(RUN) -m pytest -q -n 2 --dist loadgroup -m deploy tests/deploy
 
@@ -145,6 +146,10 @@ demo-kinesis: has-node $(STAMP) $(NODE_STAMP) ## Run it on Kinesis and DynamoDB 
 # First of all, so that nothing is made where it is missing.
 has-node:
 	$(if $(call succeeds,command -v node && command -v npm),,$(error $(NO_NODE)))
+	@:
+
+has-prometheus:
+	$(if $(call succeeds,command -v prometheus && command -v promtool),,$(error $(NO_PROMETHEUS)))
 	@:
 
 has-systemd:
