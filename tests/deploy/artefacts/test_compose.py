@@ -31,7 +31,7 @@ APP = DEPLOY / "compose"
 HOSTS = ("host-a", "host-b", "host-c")
 PORT = 9400
 POLL_S = 0.2
-SHARE_S_MAX = 60.0
+SHARE_S_MAX = 120.0
 # Where no file can be made, as in a container that is `read_only`; the process stays the same up to the command.
 AS_ROOT = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 SEALED = 'mount -o remount,bind,ro / && ! touch probe 2>/dev/null && exec "$@"'
@@ -88,6 +88,35 @@ def test_services_name_what_is_there() -> None:
             assert (FILE.parent / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         else:
             assert re.fullmatch(r"[a-z./-]+:v?\d+\.\d+\.\d+", service["image"])
+
+
+def test_prometheus_and_grafana_find_the_hosts_the_rules_and_the_dashboard(tmp_path: Path) -> None:
+    """Each path stands in two files, as mounted and as read: one that is wrong shows as an empty page."""
+    mounted = {
+        name: {rest.removesuffix(":ro"): source for source, _, rest in map(split, services()[name]["volumes"])}
+        for name in ("prometheus", "grafana")
+    }
+    config = (APP / "prometheus.yaml").read_text("utf-8")
+    (scrape,) = documents_of(config)[0]["scrape_configs"]
+    (dashboards,) = documents_of((APP / "grafana" / "dashboards" / "files.yaml").read_text("utf-8"))
+    (provider,) = dashboards["providers"]
+    # As Prometheus reads it, with the folder that is mounted where it looks for the rules.
+    (rules,) = [there for there in mounted["prometheus"] if there.endswith("/rules")]
+    here = tmp_path / "prometheus.yaml"
+    here.write_text(config.replace(rules, str(DEPLOY / mounted["prometheus"][rules])))
+
+    status, said = called(["promtool", "check", "config", str(here)])
+
+    assert (status, said.count("rules found")) == (0, 1), said
+    assert scrape["static_configs"] == [{"targets": [f"{name}:{PORT}" for name in HOSTS]}]
+    assert f"--config.file={next(iter(mounted['prometheus']))}/prometheus.yaml" in services()["prometheus"]["command"]
+    assert list((DEPLOY / mounted["grafana"][provider["options"]["path"]]).glob("*.json")) != []
+    assert mounted["grafana"]["/etc/grafana/provisioning"] == "./compose/grafana"
+
+
+def split(volume: str) -> tuple[str, str, str]:
+    """A volume as source, colon and the rest."""
+    return volume.partition(":")
 
 
 class Running:
