@@ -17,6 +17,7 @@ from partitions.transactions import Commit
 from partitions.verbs import Acquire, Attempt, Complete, Create, Pause, Release, Resume, SaveCheckpoint
 from tests.simulation.facts import Facts
 from tests.simulation.handling import HANDLING
+from tests.simulation.locks import LOCKS
 from tests.simulation.modes import PLAIN, Modes
 from tests.simulation.protocol import PROTOCOL
 from tests.world.checks import position_order
@@ -208,5 +209,6 @@ CHECKERS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "no checkpoint goes back": positions,
     "what is paused rests": taken_while_paused,
     **PROTOCOL,
+    **LOCKS,
 }
 """By name, in the order in which they are asked."""

@@ -6,6 +6,7 @@ It does nothing to a host but start it and tell it to stop; `troubles` does the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -55,6 +56,7 @@ class Guests:
         actions: What was done when, for people.
         stuck_until_s: Until when a record is in hands that let nobody take it.
         ill: The places on which nothing can be handled.
+        on_start: Called with the place of each host that was started.
     """
 
     def __init__(self, world: World, storm: Storm, parameters: Parameters, modes: Modes = PLAIN) -> None:
@@ -64,6 +66,7 @@ class Guests:
         self.actions: list[tuple[float, str]] = []
         self.stuck_until_s = 0.0
         self.ill: set[str] = set()
+        self.on_start: Callable[[str], None] = lambda _: None
         self.modes = modes
         self.world = world
         self.storm = storm
@@ -109,6 +112,7 @@ class Guests:
             **self.modes.settings(),
         )
         self.guests[place] = Guest(drawn, self.world.now_s)
+        self.on_start(place)
         return place
 
     def look_after(self) -> None:

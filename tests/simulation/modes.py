@@ -52,6 +52,8 @@ class Modes:
     ill_every_s: float
     """Mean time between two hosts that cannot handle anything for a while; 0: none."""
     sick_after_s: float
+    locks: int
+    """For which a session in the place of each host contends; 0: none."""
 
     @classmethod
     def draw(cls, seed: int) -> Modes:
@@ -78,6 +80,7 @@ class Modes:
             killer_every=0 if policy == RETRY else random.choice([0, 0, 60, 150]),
             ill_every_s=random.choice([0.0, 0.0, 40.0]),
             sick_after_s=random.choice([6.0, 12.0]),
+            locks=random.choice([0, 0, 0, 1, 2, 3]),
         )
 
     def is_poison(self, data: bytes) -> bool:
@@ -129,5 +132,6 @@ PLAIN: Final = Modes(
     killer_every=0,
     ill_every_s=0.0,
     sick_after_s=60.0,
+    locks=0,
 )
 """Batches, tried again for ever: what every run had before there was anything else."""

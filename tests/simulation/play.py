@@ -16,6 +16,7 @@ import anyio
 from processor_host.wellness import REST_TIMES_MAX
 from tests.simulation import rare
 from tests.simulation.checkers import Failure, check
+from tests.simulation.contenders import Contenders
 from tests.simulation.liveness import Calm, judge_exits
 from tests.simulation.modes import PLAIN, STOP, Modes
 from tests.simulation.parameters import Parameters
@@ -93,6 +94,8 @@ class _Run:
         self.storm = storm = Storm(world, drawn)
         async with anyio.create_task_group() as tasks:
             self.troubles = troubles = Troubles(world, storm, drawn, tasks, self.modes)
+            contenders = Contenders(world, drawn, locks=self.modes.locks)
+            troubles.on_start = contenders.join
             async with anyio.create_task_group() as producing:
                 producing.start_soon(troubles.produce, name="producer")
                 producing.start_soon(troubles.operator.pause_now_and_then, name="operator")
@@ -102,6 +105,7 @@ class _Run:
                 producing.cancel_scope.cancel()
             storm.end(lose_late=drawn.late_at_heal == "lost")
             troubles.heal()
+            self.failures += await contenders.end()
             late_s = world.now_s if drawn.late_at_heal == "lost" else storm.last_late_s
             await self._recover(troubles)
             await troubles.operator.resume_all(max(late_s, world.now_s))

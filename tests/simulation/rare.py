@@ -26,6 +26,7 @@ from partitions.verbs import (
 )
 from processor_host.events import ProcessorFailed
 from tests.simulation.facts import Facts, Term
+from tests.simulation.locks import RARE_LOCKS
 from tests.simulation.rare_calls import (
     HOST_WRITES,
     beat_late_answered,
@@ -278,6 +279,7 @@ RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a parent that ends when its child is there": second_parent,
     "a lease that is refused because it is paused": refused_as_paused,
     **RARE_HANDLING,
+    **RARE_LOCKS,
     **{f"a cancellation with its {kind.__name__} on its way": cancelled_in(kind) for kind in HOST_WRITES},
 }
 """What is counted, by name."""

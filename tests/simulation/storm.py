@@ -34,9 +34,10 @@ WAYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """How a call may be struck: before it is applied, after it, or as a delay; and by which fields of a `Fault`."""
 STRUCK: Final = (
-    "Acquire", "Ask", "Attempt", "Beat", "Commit", "Complete", "Create", "Drain", "Fence", "Leave", "Pause", "Register",
-    "Release", "Resume", "SaveCheckpoint", "SetUp", "look_at_sessions", "read_group", "read_leases", "read_sessions",
-    "read_some_leases", "source.first", "source.identity", "source.list", "source.read", "source.resolve",
+    "Acquire", "AcquireLock", "Ask", "Attempt", "Beat", "Commit", "Complete", "Create", "Drain", "Fence", "Leave",
+    "Pause", "Register", "Release", "ReleaseLock", "Resume", "SaveCheckpoint", "SetUp", "look_at_sessions",
+    "read_group", "read_leases", "read_lock", "read_session", "read_sessions", "read_some_leases", "read_some_locks",
+    "source.first", "source.identity", "source.list", "source.read", "source.resolve",
 )  # fmt: skip
 """
 Everything that hosts and operators send to store and source in a storm; fresh seeds must strike each in each way.
