@@ -6,7 +6,8 @@ answer: at most one acquire per partition is on its way (rule 8), and what is be
 whose answer was lost.
 
 Written on the session's loop. Its beats, which may run in a thread, ask `is_open`, and must not find a term between two
-states: from acquiring to held to releasing each state begins before the one before it ends, and the ends have a lock.
+states: from acquiring to held to releasing each state begins before the one before it ends. It looks at them in the
+order acquiring, releasing, held; so only a term that ends while it looks could be missed, and waits.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class HeldTerms:
         self._is_over = False
         self._at_end: list[Callable[[], object]] = []
         self._ending = Lock()
-        """Held by whatever ends a state that another one follows, and by who looks at all three."""
+        """Held by a term that ends, and by who looks at all three states."""
         self._session_id = session_id
         self._table = table
         self._on_event = on_event
@@ -65,8 +66,7 @@ class HeldTerms:
         try:
             yield
         finally:
-            with self._ending:
-                self._acquiring.discard(partition)
+            self._acquiring.discard(partition)
 
     def begin(self, lease: Lease) -> None:
         """Hold a term that has just begun; an ask for it may be known already."""

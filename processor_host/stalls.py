@@ -31,8 +31,6 @@ TICK_S: Final = 0.25
 """How often each loop looks."""
 STALL_S: Final = 1.0
 """A tick that is later than this is told."""
-LOOK_MAX_S: Final = 2 * TICK_S
-"""What one look of the watch counts at most: what is longer than it meant to wait, it did not run itself."""
 FRAMES_MAX: Final = 30
 """Of a stack, the innermost; whoever blocks is among the last."""
 
@@ -83,7 +81,8 @@ class LoopWatch:
                 self._blocked_s = 0.0
                 is_blocked_told = is_held_told = False
                 continue
-            self._blocked_s += min(self._clock.now_s() - before_s, LOOK_MAX_S)
+            # Longer than it meant to wait, the watch did not run itself.
+            self._blocked_s += min(self._clock.now_s() - before_s, TICK_S)
             if self._blocked_s >= STALL_S and not is_blocked_told:
                 is_blocked_told = True
                 tell(self._on_event, LoopBlocked(stall_s=self._blocked_s, stack=self._stack_of(self._thread)))
