@@ -18,12 +18,12 @@ from anyio.from_thread import start_blocking_portal
 from tests.deploy.observed.groups import PortedGroup
 from tests.deploy.observed.prometheus import Prometheus, started
 from tests.processes.dynamodb.tables import TableGroup
-from tests.processes.harness import Group
+from tests.processes.harness import Group, Host
 from tests.proxy import Proxy
 from tests.servers.fixtures import moto_url
 from tests.servers.processes import free_port
 
-__all__ = ["Observed", "moto_url", "observed"]
+__all__ = ["PARTITIONS", "RECORDS", "Observed", "moto_url", "observed", "start_moved"]
 
 UP_S: Final = 60.0
 PARTITIONS: Final = 12
@@ -43,7 +43,7 @@ class Observed:
 
     Attributes:
         prometheus: Scrapes all of it.
-        moved: Hosts a, b and c, which share twelve partitions and are well.
+        moved: Hosts a and b, which share twelve partitions and are well; there is room for c.
         faulty: One host, whose records fail in all ways; it is scraped under two names.
         blocking: One host that may hold one of its two partitions, and blocks its event loop.
         cut: One host whose table, behind a proxy, answers nothing any more.
@@ -105,8 +105,8 @@ def begin(made: Observed, ports: dict[str, int]) -> None:
     made.cut.start("cut", "--metrics-port", str(ports["cut"]), lease_duration_s=2.0)
     made.moved.create(PARTITIONS)
     made.moved.put(RECORDS)
-    for name in "abc":
-        made.moved.start(name, *made.moved.ported(name), lease_duration_s=MOVED_D_S, record_s=0.05)
+    for name in "ab":
+        start_moved(made.moved, name)
     made.faulty.create(4)
     made.faulty.start(
         "faulty",
@@ -125,12 +125,17 @@ def begin(made: Observed, ports: dict[str, int]) -> None:
     )
 
 
+def start_moved(group: PortedGroup, name: str) -> Host:
+    """Start one of the hosts that are well."""
+    return group.start(name, *group.ported(name), lease_duration_s=MOVED_D_S, record_s=0.05)
+
+
 def wait_for_scrapes(made: Observed) -> None:
     """Wait until every host was scraped after it had become ready."""
     for group in made.groups:
         for host in group.hosts:
             group.wait_ready(host, UP_S)
-    count = len(INSTANCES) + 1
+    count = sum(len(group.hosts) for group in made.groups) + 1
     made.prometheus.wait_until(
         "all hosts are scraped", lambda: made.prometheus.values("sum(processor_host_ready)") == {(): float(count)}, UP_S
     )
