@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from functools import cache
 from pathlib import Path
@@ -41,10 +42,19 @@ BLOCK: Final = "block"
 _clock = BootClock()
 
 
-def order_block(folder: Path, partition: str, position: str, seconds: float) -> None:
-    """Let the first process that comes to this record block its event loop for so long."""
+def order_block(folder: Path, partition: str, position: str, seconds: float, *, by: str = "sleep") -> None:
+    """
+    Let the first process that comes to this record block its event loop for so long.
+
+    Args:
+        folder: The group's.
+        partition: The record's.
+        position: The record's.
+        seconds: For how long; with "regex" at least.
+        by: "sleep" lets other threads run; "regex" is a call of C that keeps the interpreter to itself.
+    """
     made = folder / "block.new"
-    made.write_text(json.dumps([partition, position, seconds]))
+    made.write_text(json.dumps([partition, position, seconds, by]))
     made.rename(folder / BLOCK)
 
 
@@ -85,10 +95,8 @@ class Journal(PartitionProcessor):
             await anyio.sleep(self._record_s)
             while is_held and is_ordered(HOLD):
                 await anyio.sleep(0.02)
-        if (seconds := blocking_s(record)) > 0:
-            # Last, so that nothing else of the host has run when the record is done and the next is wanted.
-            time.sleep(seconds)  # noqa: ASYNC251 (the fault that is tested)
-        return seconds > 0
+        # Last, so that nothing else of the host has run when the record is done and the next is wanted.
+        return blocks(record)
 
     async def _save(self, batch: Batch, record: Record) -> None:
         try:
@@ -109,17 +117,31 @@ def is_ordered(order: str) -> bool:
     return Path(os.environ[FOLDER], order).exists()
 
 
-def blocking_s(record: Record) -> float:
-    """Take the order to block at this record, if there is one; only one process gets it."""
+def blocks(record: Record) -> bool:
+    """Take the order to block at this record, if there is one, and obey it; only one process gets it."""
     order = Path(os.environ[FOLDER], BLOCK)
     try:
-        partition, position, seconds = json.loads(order.read_text())
+        partition, position, seconds, by = json.loads(order.read_text())
         if (partition, position) != (record.partition, record.position):
-            return 0.0
+            return False
         order.unlink()
     except FileNotFoundError:
-        return 0.0
-    return float(seconds)
+        return False
+    if by == "sleep":
+        time.sleep(seconds)
+    else:
+        backtrack(seconds)
+    return True
+
+
+def backtrack(seconds: float) -> None:
+    """Match a pattern that goes back and forth in one call for at least so long; each more letter doubles the time."""
+    letters, took_s = 16, 0.0
+    while took_s < seconds:
+        letters += 1
+        began_s = _clock.now_s()
+        re.match(r"(a|a)+$", "a" * letters + "b")
+        took_s = _clock.now_s() - began_s
 
 
 @cache

@@ -101,10 +101,32 @@ def test_c01_host_that_was_blocked_within_the_limit_keeps_its_leases_and_tells_o
     assert (at_s(told) < blocked_s + sleep_s, "time.sleep(seconds)" in told["stack"]) == (True, True)
 
 
-def block(group: Group, old: Mapping[str, Held], sleep_s: float) -> tuple[str, float]:
+def test_processor_that_keeps_the_interpreter_to_itself_loses_its_leases_safely_and_is_told_of(group: Group) -> None:
+    """A call of C that does not let go, as a backtracking pattern, stops every thread: no beat outlives it."""
+    d_s = 2.0
+    group.create(4)
+    hosts = [start(group, name, d_s, env={journal.SAVES: "blocked"}) for name in "ab"]
+    group.wait_balanced(hosts)
+    blocked, other = hosts
+    old = group.leases.held_by(blocked.name)
+    with group.leases.watch() as timeline:
+        # Longer than a duration and what the other needs to see it; the calls before the last take as long once more.
+        _, blocked_s = block(group, old, 3 * d_s, by="regex")
+        group.wait_until("the other host has taken over", lambda: is_taken(group, other, old), 12 * d_s)
+        taken_s = now_s() - blocked_s
+        stall_s = stall_told(group, blocked, 12 * d_s)
+        group.wait_until("it has closed what it lost", lambda: is_closed(group, blocked, old), 10)
+
+    figure(f"a pattern kept the interpreter for {stall_s} s; taken over after {taken_s:.2f} s")
+    assert stall_s >= 3 * d_s
+    assert [line["lost"] for line in blocked.named("session.ended")] == [True]
+    check_fence(group, blocked, old, blocked_s, timeline)
+
+
+def block(group: Group, old: Mapping[str, Held], sleep_s: float, *, by: str = "sleep") -> tuple[str, float]:
     """Let the processor of one of these partitions block its process; return which, and when it was seen to."""
     name = min(old)
-    journal.order_block(group.folder, name, str(BLOCKED_AT), sleep_s)
+    journal.order_block(group.folder, name, str(BLOCKED_AT), sleep_s, by=by)
     group.put(400)
     group.wait_until("the record blocks", lambda: not (group.folder / journal.BLOCK).exists(), 10)
     return name, now_s()
