@@ -58,11 +58,14 @@ def _terms(facts: Facts) -> dict[tuple[str, int], _Term]:
     return terms
 
 
-def _freed(facts: Facts) -> dict[tuple[str, int], Write]:
-    """The first write that was to free each term, applied or not."""
+def _freed(facts: Facts, *, by_holder: bool = False) -> dict[tuple[str, int], Write]:
+    """The first write that was to free each term, applied or not; by its own host alone, or also by an operator."""
     found: dict[tuple[str, int], Write] = {}
     for write in facts.history:
         if isinstance(write.verb, ReleaseLock):
+            life = facts.lives.get(write.verb.owner)
+            if by_holder and (life is None or life.place != write.place):
+                continue
             found.setdefault((write.verb.name, write.verb.token), write)
     return found
 
@@ -125,7 +128,7 @@ def lock_ends(facts: Facts) -> Iterator[str]:
 
 def lock_frees(facts: Facts) -> Iterator[str]:
     """Rules 4 and 6: a lease of a lock has ended on its host before its release or its session's leave is sent."""
-    freed = _freed(facts)
+    freed = _freed(facts, by_holder=True)
     for key, term in _terms(facts).items():
         if term.began_s == math.inf:
             continue
