@@ -123,8 +123,9 @@ class LeaseFile:
 
     def shares(self) -> dict[str, int]:
         """Return how many leases each living host has."""
-        counts = Counter(held.host for held in self.held().values() if held.host is not None)
-        return {item.host_id: counts[item.host_id] for item in self.sessions().values()}
+        held, sessions = self._portal.call(self._read, self._store_of_group())
+        counts = Counter(each.host for each in held.values() if each.host is not None)
+        return {item.host_id: counts[item.host_id] for item in sessions.values()}
 
     @contextmanager
     def watch(self) -> Iterator[Timeline]:
@@ -151,10 +152,14 @@ class LeaseFile:
             await anyio.sleep(LOOK_S)
 
     async def _look(self, store: SqliteStore) -> dict[str, Held]:
+        held, _ = await self._read(store)
+        return held
+
+    async def _read(self, store: SqliteStore) -> tuple[dict[str, Held], dict[str, SessionItem]]:
         """Leases first, sessions second, as hosts do: an owner that is missing then is gone."""
         leases = await store.read_leases(self._group)
         sessions = {item.session_id: item for item in await store.read_sessions(self._group, consistent=True)}
-        return {
+        held = {
             item.partition: Held(
                 host=sessions[item.owner].host_id if item.owner in sessions else None,
                 session_id=item.owner,
@@ -163,6 +168,7 @@ class LeaseFile:
             )
             for item in sorted(leases, key=lambda item: item.partition)
         }
+        return held, sessions
 
     def _store_of_group(self) -> SqliteStore:
         if not self._is_open:

@@ -20,7 +20,9 @@ __all__: list[str] = []
 
 pytestmark = pytest.mark.processes
 
-D_S = 2.0
+D_S = 4.0
+LOOK_S = 0.7
+"""Between beats, and between looks at the group: what the commands ask for is seen then."""
 PARTITIONS = ("p0", "p1", "p2", "p3")
 
 
@@ -41,7 +43,7 @@ def at_work(group: Group) -> tuple[Host, Host]:
     """Two hosts that share four partitions, and have handled ten records of each."""
     group.create(len(PARTITIONS))
     group.put(10)
-    flags = ("--checkpoint-interval-s", "0.2")
+    flags = ("--checkpoint-interval-s", "0.2", "--beat-interval-s", repr(LOOK_S), "--balance-interval-s", repr(LOOK_S))
     hosts = group.start("a", *flags, lease_duration_s=D_S), group.start("b", *flags, lease_duration_s=D_S)
     group.wait_balanced(hosts)
     wait_handled(group, dict.fromkeys(PARTITIONS, 10))

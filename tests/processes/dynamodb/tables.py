@@ -16,6 +16,7 @@ import anyio
 from anyio.from_thread import BlockingPortal
 
 from partitions.aws.places import AwsPlace
+from partitions.items import SessionItem
 from partitions.stores.dynamodb import DynamoDBStore
 from tests.processes.harness import GROUP, Group, Host
 from tests.processes.histories import Entry
@@ -29,9 +30,10 @@ __all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "repeat
 REGION = "eu-west-1"
 LOOK_S = 0.05
 POLL_S = 0.1
+BALANCED_POLL_S = 0.25
+"""Looks cost the server as much as hosts do."""
 START_S_MAX = 40.0
 """Until hosts run and share all; no case is about it, and loading the SDK takes a busy machine seconds."""
-"""Looks cost the server as much as hosts do."""
 
 READ_TIMEOUT_S = 10.0
 """For the tests' own reads, which no lease hangs on."""
@@ -94,10 +96,10 @@ class LeaseTable(LeaseFile):
         self._portal = portal
         self._is_open = False
 
-    async def _look(self, store: Any) -> dict[str, Held]:
+    async def _read(self, store: Any) -> tuple[dict[str, Held], dict[str, SessionItem]]:
         # Looks without a pause would take most of what the server can do.
         await anyio.sleep(LOOK_S)
-        return await super()._look(store)
+        return await super()._read(store)
 
     def create(self) -> None:
         """Make the table, as whoever runs no host does."""
@@ -114,6 +116,7 @@ class TableGroup(Group):
     """
 
     leases: LeaseTable
+    balanced_poll_s = BALANCED_POLL_S
     ready_s = START_S_MAX
     balanced_s = START_S_MAX
 

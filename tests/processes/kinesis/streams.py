@@ -182,11 +182,16 @@ class TableStreamGroup(StreamGroup):
 
     def __init__(self, folder: Path, portal: BlockingPortal, kinesis_url: str, dynamodb_url: str) -> None:
         super().__init__(folder, portal, kinesis_url)
-        self._store_url = f"dynamodb://{self.stream}?region={REGION}&endpoint_url={dynamodb_url}"
+        self._dynamodb_url = dynamodb_url
         self.leases = LeaseTable(self.stream, dynamodb_url, GROUP, portal)
         self.leases.create()
 
     @property
+    def store_url(self) -> str:
+        """See `Group.store_url`."""
+        return f"dynamodb://{self.stream}?region={REGION}&endpoint_url={self._dynamodb_url}"
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """See `Group.flags`."""
-        return *super().flags, "--store", self._store_url
+        return *super().flags, "--store", self.store_url
