@@ -15,6 +15,7 @@ __all__ = [
     "SourceMisconfigured",
     "SourceMismatch",
     "SourceUnavailable",
+    "StartsDiffer",
     "StoreError",
     "StoreGone",
     "StoreMisconfigured",
@@ -97,6 +98,10 @@ class SourceUnavailable(SourceError):
 
 class SourceMisconfigured(SourceError):
     """The source is missing, denied or of another make; no retry helps. The text names what to change."""
+
+
+class StartsDiffer(SourceMisconfigured):
+    """The URL of a source and the settings of a host name different starts; leave one of them out."""
 
 
 class SourceMismatch(SourceError):

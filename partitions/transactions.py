@@ -16,7 +16,7 @@ written once for the stores that run it as code. Theory of operation:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Protocol
@@ -29,6 +29,7 @@ from partitions.verbs import Applied, Refused, Result, SaveCheckpoint
 __all__ = [
     "OPERATIONS_MAX",
     "Again",
+    "CallUnsupported",
     "Collector",
     "Commit",
     "ConditionFailed",
@@ -40,6 +41,7 @@ __all__ = [
     "TransactionsUnsupported",
     "decide",
     "limit_operations",
+    "no_such_call",
     "request_token",
 ]
 
@@ -106,6 +108,29 @@ class TransactionsUnsupported(TransactionError):
     def __init__(self, url: str, what: str, *, remedy: str) -> None:
         self.url = url
         super().__init__(f"store {url!r} has no {what}; {remedy}")
+
+
+_CALLS: Final = frozenset({"put", "put_typed", "update", "delete", "check", "add", "execute"})
+"""Methods of the collectors of all stores."""
+
+
+class CallUnsupported(TransactionsUnsupported, AttributeError):
+    """A method was called on a transaction that only those of another store have."""
+
+
+def no_such_call(url: str, name: str, own: Sequence[str]) -> AttributeError:
+    """
+    Return what a collector raises for a method that it lacks.
+
+    Args:
+        url: Of the store.
+        name: Of the method.
+        own: The methods that the store's own collector has.
+    """
+    if name in _CALLS and name not in own:
+        remedy = f"its transactions have {', '.join(f'`tx.{each}`' for each in own)}: write for the store in use"
+        return CallUnsupported(url, f"`tx.{name}`", remedy=remedy)
+    return AttributeError(f"a transaction of {url} has no attribute {name!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from partitions.sources.base import Record
+from partitions.transactions import TransactionsUnsupported
 from processor_host.errors import SettingsError
 from processor_host.letters.base import LetterSink
 
@@ -218,6 +219,9 @@ def what_next(policy: Policy, failure: Failure) -> Step:
     Returns:
         The one thing to do now.
     """
+    if isinstance(failure.error, TransactionsUnsupported):
+        # No retry makes the store another one, and the records are not to blame.
+        return StopPartition(reason=_reason(failure))
     if cut := _cut_around(_blamed(failure), len(failure.records)):
         return SplitUp(at=cut)
     if isinstance(policy, Retry):

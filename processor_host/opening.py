@@ -21,7 +21,7 @@ from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.balancer import Balancer
 from processor_host.discovery import Discovery
-from processor_host.ends import UntilLatest, parse_until
+from processor_host.ends import UntilLatest, UntilPositions, parse_until
 from processor_host.errors import SettingsError
 from processor_host.events import HttpStarted
 from processor_host.failures import DeadLetter
@@ -29,6 +29,7 @@ from processor_host.groups import set_up_group
 from processor_host.handling import Handling
 from processor_host.http import Health, MetricsServer
 from processor_host.page import STATUS_URL, GroupWatch, StatusPage, page_url
+from processor_host.places import fault_of_place, listing_text
 from processor_host.pumps import Pumps
 from processor_host.replay import Replay
 from processor_host.settings import HostSettings
@@ -126,7 +127,8 @@ class Opening:
         if isinstance(self.handling.policy, DeadLetter):
             await self.handling.sinks.opened(self.handling.policy.sink)
         positions = parse_starts(settings.start).positions
-        await self._check_names(positions)
+        await self._check_places("start", positions)
+        await self._check_places("until", _ends_of(settings))
         point = await set_up_group(
             self.store,
             self.source,
@@ -152,15 +154,30 @@ class Opening:
         resources = None if self.lifespan is None else await stack.enter_async_context(self.lifespan())
         return Opened(discovery=discovery, replay=replay, resources=resources, stuck=stuck, watch=watch, about=about)
 
-    async def _check_names(self, positions: Mapping[str, str]) -> None:
-        """Refuse a position for a partition that is not there: a slip would start it at its beginning unseen."""
+    async def _check_places(self, setting: str, positions: Mapping[str, str]) -> None:
+        """
+        Refuse a position for a partition that is not there, and one that is no place in its partition.
+
+        A slip in a name would start a partition at its beginning, or end it before its first record, unseen; one in a
+        position would let it never begin, or end it somewhere else. A partition that the source no longer lists may
+        be done already, where its lease is there: a host that starts again is given the same settings.
+        """
         if not positions:
             return
         listed = {info.partition for info in await self.source.list_partitions()}
-        if unknown := sorted(positions.keys() - listed):
+        if unknown := positions.keys() - listed:
+            unknown -= {lease.partition for lease in await self.store.read_some_leases(self.group, sorted(unknown))}
+        if unknown:
             raise SettingsError(
-                f"start: {self.source.url} has no partition {unknown[0]!r}; it has {', '.join(sorted(listed)[:10])}"
+                f"{setting}: {self.source.url} has no partition {min(unknown)!r}; it has {listing_text(listed)}"
             )
+        for partition in sorted(positions.keys() & listed):
+            position = positions[partition]
+            if (why := await fault_of_place(self.source, partition, position)) is not None:
+                raise SettingsError(
+                    f"{setting}: {partition}={position} is no place in the stream ({why}); use a position as "
+                    "'processor-host status --json' shows it"
+                )
 
     async def _replay(self) -> Replay | None:
         if self.settings.until is None:
@@ -174,3 +191,9 @@ class Opening:
             on_event=self.on_event,
             on_change=self.on_change,
         )
+
+
+def _ends_of(settings: HostSettings) -> Mapping[str, str]:
+    """Return the positions that `until` names, by partition."""
+    until = None if settings.until is None else parse_until(settings.until)
+    return until.positions if isinstance(until, UntilPositions) else {}

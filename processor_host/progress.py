@@ -182,4 +182,4 @@ def _reading(progress: Progress) -> str | None:
 
 
 def _waits(progress: Progress) -> bool:
-    return not progress.is_open or progress.read > progress.done or progress.is_behind or progress.failed_in is not None
+    return progress.read > progress.done or progress.is_behind or progress.failed_in is not None

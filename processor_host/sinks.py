@@ -34,7 +34,11 @@ class Sinks:
         if id(sink) not in self._open:
             async with self._one_at_a_time:
                 if id(sink) not in self._open:
-                    await sink.open()
+                    try:
+                        await sink.open()
+                    except BaseException:  # Also where the caller was cancelled: what it has connected to is let go.
+                        await _close(sink)
+                        raise
                     self._open[id(sink)] = sink
         return sink
 
@@ -42,8 +46,12 @@ class Sinks:
         """Close what was opened; one that fails to does not keep the others."""
         while self._open:
             _, sink = self._open.popitem()
-            with anyio.move_on_after(CLOSE_S, shield=True):
-                try:
-                    await sink.close()
-                except Exception:  # Containment: its letters are written, and nothing else is left to be done with it.
-                    continue
+            await _close(sink)
+
+
+async def _close(sink: LetterSink) -> None:
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        try:
+            await sink.close()
+        except Exception:  # Containment: its letters are written, and nothing else is left to be done with it.
+            return

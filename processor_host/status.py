@@ -11,7 +11,7 @@ As JSON (`Status.as_json`, for scripts; fields may be added, those here stay):
     counts                    {"owned", "asked", "free", "paused", "ended", "hosts"}: partitions by state, and hosts
     partitions                one object each, by name: partition, state, paused, owner (session id), host, token,
                               position, last_host, asker (session id, or "" for nobody in particular), asker_host,
-                              lag_s, parents
+                              lag_s, parents, reason (of a pause, or null)
     hosts                     one object each: session_id, host_id, beat, alive, unchanged_s, owned, asks, capacity,
                               max_leases, load, draining, duration_s, about (fields for people)
 
@@ -27,6 +27,7 @@ from typing import Any, Final, Literal
 
 from partitions.items import GroupItem, LeaseItem, Scalar, SessionItem, ask_key
 from partitions.liveness import LiveView, expires_at_s
+from partitions.rules import PAUSE_REASON
 
 __all__ = ["HostRow", "PartitionRow", "State", "Status", "status_of"]
 
@@ -58,6 +59,8 @@ class PartitionRow:
     lag_s: float | None
     """Seconds between the newest record and the first one that no checkpoint covers."""
     parents: tuple[str, ...]
+    reason: str | None
+    """Why it is paused, where somebody has said so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +176,13 @@ def _partition_row(lease: LeaseItem, sessions: Mapping[str, SessionItem], lag_s:
         asker_host=asker or None if asking is None else asking.host_id,
         lag_s=lag_s,
         parents=lease.parents,
+        reason=_reason(lease),
     )
+
+
+def _reason(lease: LeaseItem) -> str | None:
+    reason = lease.extra.get(PAUSE_REASON) if lease.paused else None
+    return None if reason is None else str(reason)
 
 
 def _state(lease: LeaseItem, owner: SessionItem | None, asker: str | None) -> State:

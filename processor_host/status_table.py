@@ -14,12 +14,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from processor_host.plurals import count_of
 from processor_host.status import HostRow, PartitionRow, State, Status
 
 __all__ = ["printable", "shortened", "status_tables"]
 
 POSITION_CHARACTERS: Final = 12
 """Positions may have 56 digits, and the last ones are those that move; `--json` shows them whole."""
+
+REASON_CHARACTERS: Final = 120
+"""Of a pause, on one line; `--json` shows it whole."""
 
 _STYLES: Final[dict[State, str]] = {
     "owned": "green",
@@ -34,7 +38,7 @@ def status_tables(status: Status) -> RenderableType:
     """Return a line for the group, a table of its hosts and one of its partitions."""
     counts = status.counts()
     parts = [f"{count} {name}" for name, count in counts.items() if name != "hosts" and (count or name == "owned")]
-    head = f"group {status.group} on {status.source}: {_plural(counts['hosts'], 'host')}; {', '.join(parts)}"
+    head = f"group {status.group} on {status.source}: {count_of(counts['hosts'], 'host')}; {', '.join(parts)}"
     return Group(Text(printable(head), style="bold"), Text(), _hosts(status.hosts), Text(), _partitions(status))
 
 
@@ -79,7 +83,9 @@ def _host_state(row: HostRow) -> Text:
 def _partitions(status: Status) -> Table:
     with_lag = any(row.lag_s is not None for row in status.partitions)
     lag = [">lag"] if with_lag else []
-    table = _table("partition", "state", "owner", ">token", "position", *lag, "asked by")
+    # Wide, and in most groups nobody pauses anything.
+    why = ["paused because"] if any(row.reason is not None for row in status.partitions) else []
+    table = _table("partition", "state", "owner", ">token", "position", *lag, "asked by", *why)
     for row in status.partitions:
         table.add_row(
             _cell(row.partition),
@@ -89,8 +95,13 @@ def _partitions(status: Status) -> Table:
             _cell(shortened(row.position)),
             *([_lag(row)] if with_lag else []),
             _cell("" if row.asker is None else row.asker_host or "nobody"),
+            *([_cell(_cut(row.reason or ""))] if why else []),
         )
     return table
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= REASON_CHARACTERS else reason[: REASON_CHARACTERS - 1] + "…"
 
 
 def _lag(row: PartitionRow) -> str:
@@ -107,7 +118,3 @@ def _table(*heads: str) -> Table:
 
 def _cell(text: str) -> Text:
     return Text(printable(text))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -63,7 +63,8 @@ _BY_KIND: Final[dict[FaultKind, tuple[str, ...]]] = {
         "UnauthorizedOperation", "UnrecognizedClientException",
     ),
     FaultKind.MISSING: (
-        "KMSNotFoundException", "ResourceNotFound", "ResourceNotFoundException", "TableNotFoundException",
+        "AWS.SimpleQueueService.NonExistentQueue", "KMSNotFoundException", "QueueDoesNotExist", "ResourceNotFound",
+        "ResourceNotFoundException", "TableNotFoundException",
     ),
     FaultKind.EXPIRED: (
         "ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired",

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from partitions.errors import SourceMisconfigured
 from partitions.positions import Start
 
 __all__ = ["Fetched", "PartitionInfo", "Reader", "Record", "Source"]
+
+PARTITION_BYTES_MAX: Final = 1024
+"""As UTF-8; the most that DynamoDB takes for a sort key."""
 
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -48,6 +52,14 @@ class PartitionInfo:
     """The partitions it goes on from, also those that are no longer listed; empty for one without a past."""
     closed: bool = False
     """It takes no more records; it may still have unread ones."""
+
+    def __post_init__(self) -> None:
+        size = len(self.partition.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= PARTITION_BYTES_MAX:
+            raise SourceMisconfigured(
+                f"partition id {self.partition[:40]!r}… has {size} bytes, expected 1 to {PARTITION_BYTES_MAX}, because "
+                "it is the key of the lease in every store; name the partitions of the stream shorter"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from partitions.transactions import (
     Commit,
@@ -18,6 +18,7 @@ from partitions.transactions import (
     FailedOperation,
     TransactionInvalid,
     limit_operations,
+    no_such_call,
 )
 
 __all__ = ["MemoryTransaction", "changed"]
@@ -44,11 +45,15 @@ class _Check:
 class MemoryTransaction:
     """Collects the writes of one transaction; what `batch.transaction()` gives on a memory store."""
 
-    __slots__ = ("_is_taken", "_operations")
+    __slots__ = ("_is_taken", "_operations", "_url")
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._operations: list[_Put | _Add | _Check] = []
         self._is_taken = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_such_call(self._url, name, ("put", "add", "check"))
 
     def put(self, key: str, value: Any) -> None:
         """Set a value."""

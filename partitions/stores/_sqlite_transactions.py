@@ -38,6 +38,7 @@ from partitions.transactions import (
     TransactionsUnsupported,
     decide,
     limit_operations,
+    no_such_call,
 )
 from partitions.verbs import Applied, Result
 
@@ -95,11 +96,15 @@ class Statement:
 class SqliteTransaction:
     """Collects the SQL statements of one transaction; what `batch.transaction()` gives on a SQLite store."""
 
-    __slots__ = ("_is_taken", "_statements")
+    __slots__ = ("_is_taken", "_statements", "_url")
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._statements: list[Statement] = []
         self._is_taken = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise no_such_call(self._url, name, ("execute",))
 
     def execute(self, sql: str, parameters: Parameters = ()) -> None:
         """
@@ -142,7 +147,7 @@ class SqliteTransactions:
 
     def begin(self) -> SqliteTransaction:
         """See `Transactions.begin`."""
-        return SqliteTransaction()
+        return SqliteTransaction(self._url)
 
     async def commit(self, group: str, commit: Commit) -> Outcome:
         """See `Transactions.commit`."""

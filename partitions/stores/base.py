@@ -69,7 +69,10 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect. Never creates anything. Called once, before any other method but `exists` and `create`."""
+        """
+        Connect. Never creates anything. Called before any other method but `exists` and `create`; where it is open
+        already, nothing happens.
+        """
         ...
 
     async def close(self) -> None:

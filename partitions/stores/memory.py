@@ -173,7 +173,7 @@ class MemoryStore:
 
     def begin(self) -> MemoryTransaction:
         """See `Transactions.begin`."""
-        return MemoryTransaction()
+        return MemoryTransaction(self._url)
 
     async def commit(self, group: str, commit: Commit) -> Outcome:
         """See `Transactions.commit`."""

@@ -103,6 +103,8 @@ class SqliteStore:
 
     async def open(self) -> None:
         """See `Store.open`."""
+        if self._lanes is not None:
+            return
         file = self._file()
         lane = partial(Lane, file=file, wait_max_s=self._busy_timeout_s)
         sessions = lane("sessions", pace=Pace(together_max=self._together_max, poll_s=0.0005, gap_s=0.0))

@@ -29,6 +29,7 @@ from processor_host.errors import UserError
 from processor_host.letters.base import Found, Letter, LetterBox, record_of
 from processor_host.letters.codec import as_fields
 from processor_host.letters.urls import open_sink
+from processor_host.plurals import count_of
 from processor_host.processor import PartitionProcessor
 from processor_host.urls import open_source, parse_file_url, scheme_of
 
@@ -137,7 +138,10 @@ def replay(
             target = None
             if put_back is not None:
                 target = stack.enter_context(LocalStream.open(parse_file_url(put_back, "local")))
-            for letter in await _chosen(box, sink, group, letter_ids, limit):
+            chosen = await _chosen(box, sink, group, letter_ids, limit)
+            if not chosen and not as_json:
+                click.echo("no letters")
+            for letter in chosen:
                 outcome = await _replayed(letter, whole, handle, target)
                 failed += outcome.error is not None
                 click.echo(json.dumps(outcome.as_fields(letter)) if as_json else outcome.text(letter))
@@ -277,7 +281,8 @@ async def _read(box: LetterBox, group: str | None, *, letter_id: str | None = No
     for line in found.unreadable:
         click.echo(f"processor-host: {_shown(line)}", err=True)
     if found.has_more and letter_id is None:
-        click.echo(f"processor-host: {box.url} has more than these {len(found.letters)} letters", err=True)
+        many = "this letter" if len(found.letters) == 1 else f"these {len(found.letters)} letters"
+        click.echo(f"processor-host: {box.url} has more than {many}", err=True)
     return found
 
 
@@ -292,8 +297,9 @@ def _some(found: Found, sink: str, letter_id: str) -> Sequence[Letter]:
 
 def _line(letter: Letter) -> str:
     key = "-" if letter.key is None else letter.key
-    times = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
-    size = f"{letter.data_bytes} bytes" if letter.is_whole else f"{len(letter.data)} of {letter.data_bytes} bytes"
+    times = count_of(letter.attempts, "attempt")
+    whole = count_of(letter.data_bytes, "byte")
+    size = whole if letter.is_whole else f"{len(letter.data)} of {whole}"
     error = letter.error.splitlines()[0][:ERROR_CHARS_MAX] if letter.error else ""
     return _line_of(f"{letter.id}  {_time(letter.time_s)}  {letter.group}  {key}  {times}  {size}  {error}")
 

@@ -13,6 +13,7 @@ from partitions.sources.base import Source
 from processor_host.cli.administration import GROUP, JSON, STORE, YES, administer, ask, say
 from processor_host.operating import draining
 from processor_host.operating.operator import Operator
+from processor_host.plurals import count_of
 
 __all__ = ["drain"]
 
@@ -59,4 +60,4 @@ def drain(host: str, group: str, store: str, wait_s: float, yes: bool, as_json: 
 def _line(drained: draining.Drained) -> str:
     if drained.has_left:
         return f"{drained.session_id} has handed over and left"
-    return f"{drained.session_id} is asked to drain and has {drained.owned} partitions left"
+    return f"{drained.session_id} is asked to drain and has {count_of(drained.owned, 'partition')} left"

@@ -22,6 +22,7 @@ from partitions.errors import (
     SourceMisconfigured,
     SourceMismatch,
     SourceUnavailable,
+    StartsDiffer,
     StoreMisconfigured,
     StoreUnavailable,
 )
@@ -93,7 +94,7 @@ def exit_status_of(error: BaseException) -> int:
             return error.exit_status
         case click.ClickException():
             return error.exit_code
-        case SourceMismatch():
+        case SourceMismatch() | StartsDiffer():
             return 2
         case PartitionsError() if _is_full(error.__cause__):
             return 1

@@ -16,6 +16,7 @@ from processor_host.cli.administration import GROUP, JSON, STORE, YES, administe
 from processor_host.cli.errors import OneLineGroup
 from processor_host.errors import UserError
 from processor_host.operating import carrying
+from processor_host.plurals import count_of
 
 __all__ = ["leases"]
 
@@ -49,7 +50,8 @@ def import_(file: str, group: str, store: str, yes: bool, as_json: bool) -> None
     lease that FILE lacks stays as it is. Run again, it goes on where it was cut short.
     """
     found = carrying.parse_export(_read(file))
-    ask(f"{len(found.leases)} leases of {found.group!r} are brought into {group!r} in {store}. Go on?", yes=yes)
+    many = count_of(len(found.leases), "lease")
+    ask(f"{many} of {found.group!r} will be brought into {group!r} in {store}. Go on?", yes=yes)
     done = administer(group, store, lambda operator, _: carrying.import_leases(operator, found))
     say(
         [asdict(each) for each in done],

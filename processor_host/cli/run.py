@@ -32,6 +32,7 @@ from processor_host.errors import UserError
 from processor_host.events import HostReady, ReplayDone
 from processor_host.handling import handling_of
 from processor_host.logs import LEVELS, EventLog, configure
+from processor_host.plurals import count_of
 from processor_host.rights import check_rights
 from processor_host.settings import HostSettings, check_id, default_host_id
 from processor_host.settings_text import read_settings, unknown_variables
@@ -157,7 +158,8 @@ def print_handled(event: ReplayDone) -> None:
     """Print what this host has handled up to the end of a bounded replay, a line for each partition and their sum."""
     for partition, handled in zip(event.partitions, event.handled, strict=True):
         click.echo(f"{partition}\t{handled}")
-    click.echo(f"handled {sum(event.handled)} records of {len(event.partitions)} partitions")
+    records, partitions = count_of(sum(event.handled), "record"), count_of(len(event.partitions), "partition")
+    click.echo(f"handled {records} of {partitions}")
 
 
 def _leave_threads(before: frozenset[threading.Thread], status: int) -> None:

@@ -24,9 +24,10 @@ from partitions.sources.base import Source
 from partitions.sources.local import PARTITIONS_MAX, Entry, LocalStream
 from processor_host.cli.errors import OneLineGroup
 from processor_host.cli.lines import Lines, entries_of, opened
-from processor_host.cli.stream_text import count_of, description_text, import_text, record_json, record_text
+from processor_host.cli.stream_text import description_text, import_text, record_json, record_text
 from processor_host.cli.tail import tail as tail_source
 from processor_host.errors import UserError
+from processor_host.plurals import count_of
 from processor_host.urls import open_source, parse_file_url, scheme_of
 
 __all__ = ["stream"]

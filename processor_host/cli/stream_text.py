@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from partitions.sources.base import Record
 from partitions.sources.local import Description, PartitionDescription
+from processor_host.plurals import count_of
 
-__all__ = ["count_of", "description_text", "import_text", "record_json", "record_text"]
+__all__ = ["description_text", "import_text", "record_json", "record_text"]
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """What in a record's text would break its line, or speak to the terminal."""
@@ -82,8 +83,3 @@ def _row(each: PartitionDescription) -> tuple[str, ...]:
     state = "open" if not each.closed else "closed" if each.listed else "dropped"
     hashes = f"{each.hash_low:08x}-{each.hash_high - 1:08x}"
     return each.partition, state, str(each.records), each.last, last_at, ",".join(each.parents) or "-", hashes
-
-
-def count_of(number: int, what: str) -> str:
-    """Return "1 record", "2 records"."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -21,6 +21,7 @@ from partitions.stores.base import Store
 from processor_host.cli.errors import OneLineGroup
 from processor_host.cli.table_restored import restored
 from processor_host.errors import NotThereError, UserError
+from processor_host.plurals import count_of
 from processor_host.settings import check_id
 from processor_host.urls import TableUrl, parse_table_url
 
@@ -278,7 +279,7 @@ async def living_sessions(
     if not first:
         return []
     longest_s = max(lives_s.values())
-    tell(f"the table has {len(first)} sessions; watching for {longest_s:.0f} s whether one is alive")
+    tell(f"the table has {count_of(len(first), 'session')}; watching for {longest_s:.0f} s whether one is alive")
     while anyio.current_time() < began_s + longest_s:
         await sleep(WATCH_EVERY_S)
         found = await _sessions(store, groups)

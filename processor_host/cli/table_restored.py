@@ -10,6 +10,7 @@ import click
 
 from processor_host.cli.administration import JSON, YES, administer, ask, say
 from processor_host.operating.restoring import RAISED_BY, note_restored
+from processor_host.plurals import count_of
 
 __all__ = ["restored"]
 
@@ -33,6 +34,6 @@ def restored(url: str, groups: tuple[str, ...], yes: bool, as_json: bool) -> Non
     found = [administer(name, url, lambda operator, _: note_restored(operator)) for name in names]
     say(
         [asdict(each) for each in found],
-        [f"{each.group}: {each.partitions} tokens raised, restore {each.restore_count}" for each in found],
+        [f"{each.group}: {count_of(each.partitions, 'token')} raised, restore {each.restore_count}" for each in found],
         as_json=as_json,
     )

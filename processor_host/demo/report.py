@@ -13,6 +13,7 @@ from rich.text import Text
 
 from processor_host.demo.play import Outcome
 from processor_host.demo.verdict import Verdict
+from processor_host.plurals import count_of
 
 __all__ = ["report_of"]
 
@@ -61,5 +62,8 @@ def _recovery(verdict: Verdict) -> tuple[str, str]:
     never = [each.partition for each in verdict.recoveries if each.seconds is None]
     note = f"; never: {', '.join(never)}" if never else ""
     if not seconds:
-        return "-", f"of {len(verdict.recoveries)} partitions{note}"
-    return f"{max(seconds):.2f} s", f"the worst of {len(seconds)} partitions; median {median(seconds):.2f} s{note}"
+        return "-", f"of {count_of(len(verdict.recoveries), 'partition')}{note}"
+    return (
+        f"{max(seconds):.2f} s",
+        f"the worst of {count_of(len(seconds), 'partition')}; median {median(seconds):.2f} s{note}",
+    )

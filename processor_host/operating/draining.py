@@ -19,6 +19,7 @@ from partitions.liveness import CLOCK_DRIFT, LiveView, expired, observe, observe
 from partitions.verbs import Applied, Drain, Fence
 from processor_host.errors import UserError
 from processor_host.operating.operator import LOOK_S, Operator
+from processor_host.plurals import count_of
 
 __all__ = ["Drained", "Forgotten", "drain", "forget_host", "sessions_of", "takers_besides"]
 
@@ -98,7 +99,7 @@ async def forget_host(operator: Operator, host: str) -> tuple[Forgotten, ...]:
     chosen = dict(sessions_of(host, snapshot.sessions, operator.group))
     first = dict(chosen)
     longest_s = max(each.duration_s for each in chosen.values()) * (1 + CLOCK_DRIFT)
-    operator.tell(f"watching {len(chosen)} sessions of {host!r} for {longest_s:.0f} s whether one beats")
+    operator.tell(f"watching {count_of(len(chosen), 'session')} of {host!r} for {longest_s:.0f} s whether one beats")
     view = observe(LiveView.empty(), chosen.values(), operator.clock.now_s())
     gone: dict[str, bool] = {}
     while chosen:

@@ -20,6 +20,7 @@ from partitions.verbs import Applied, Ask, Pause, Resume
 from processor_host.errors import UserError
 from processor_host.operating.operator import LOOK_S, Operator
 from processor_host.operating.seen import be_seen, is_let_go
+from processor_host.plurals import count_of
 
 __all__ = ["Paused", "Resumed", "pause", "resume"]
 
@@ -154,7 +155,8 @@ async def _left(
     longest_s = max(each.handoff_s + each.duration_s for each in _owners(left, sessions)) * (1 + CLOCK_DRIFT)
     until_s = operator.clock.now_s() + longest_s
     operator.tell(
-        f"waiting for the owners of {len(left)} partitions to end their running batches, at most {longest_s:.0f} s"
+        f"waiting for the owners of {count_of(len(left), 'partition')} to end their running batches, "
+        f"at most {longest_s:.0f} s"
     )
     while True:
         now = await operator.some_leases(left)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from partitions.errors import SourceMisconfigured
 from partitions.leases import Lease
 from partitions.lineage import is_eligible
 from partitions.positions import END, parse_start
@@ -20,6 +19,7 @@ from processor_host.errors import UserError
 from processor_host.operating.operator import Operator, Snapshot
 from processor_host.operating.seen import be_seen, under_session
 from processor_host.operating.taking import patience_of, take
+from processor_host.places import fault_of_place
 
 __all__ = ["Released", "Reset", "positions_of", "release", "reset"]
 
@@ -156,13 +156,8 @@ def _is_start(text: str) -> bool:
 async def _try(source: Source, partition: str, position: str) -> None:
     if position.startswith("@"):
         raise _no_place(partition, position, f"words that begin with @, such as {END}, are not for people")
-    reader = source.reader(partition, position)
-    try:
-        await reader.read(records_max=1, bytes_max=1, wait_s=0.0)
-    except (SourceMisconfigured, ValueError) as error:
-        raise _no_place(partition, position, str(error)) from error
-    finally:
-        await reader.close()
+    if (why := await fault_of_place(source, partition, position)) is not None:
+        raise _no_place(partition, position, why)
 
 
 def _no_place(partition: str, position: str, why: str) -> UserError:

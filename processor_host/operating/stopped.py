@@ -15,6 +15,7 @@ from partitions.liveness import CLOCK_DRIFT
 from partitions.verbs import Fence, Refused
 from processor_host.errors import UserError
 from processor_host.operating.operator import LOOK_S, Operator
+from processor_host.plurals import count_of
 
 __all__ = ["fence_the_dead"]
 
@@ -32,7 +33,8 @@ async def fence_the_dead(operator: Operator) -> None:
         return
     longest_s = max(each.duration_s for each in first.values()) * (1 + CLOCK_DRIFT)
     operator.tell(
-        f"group {operator.group!r} has {len(first)} sessions; watching for {longest_s:.0f} s whether one beats"
+        f"group {operator.group!r} has {count_of(len(first), 'session')}; "
+        f"watching for {longest_s:.0f} s whether one beats"
     )
     until_s = operator.clock.now_s() + longest_s
     while operator.clock.now_s() < until_s:

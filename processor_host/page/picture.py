@@ -9,7 +9,7 @@ As JSON (`Picture.as_json`; fields may be added, those here stay):
     looked_before_s       how long ago the sessions were read; null before the first look
     counts                as `processor-host status --json` has them, and "stalled"
     hosts                 as there, and: here (it is this host), url (its own page, if it tells of one)
-    partitions            as there, and: here (held by this host), stalled_s, failed_in, reason (of a pause)
+    partitions            as there, and: here (held by this host), stalled_s, failed_in; `reason` may be cut
     left_out              how many partitions are not listed; `counts` has all of them
     changes               the newest first: before_s (seconds ago), kind ("taken", "freed", "ended"), partition, token,
                           before, after (host ids), how
@@ -27,7 +27,6 @@ from urllib.parse import urlsplit
 
 from partitions.items import GroupItem, LeaseItem, SessionItem
 from partitions.liveness import LiveView
-from partitions.rules import PAUSE_REASON
 from processor_host.page.changes import Change
 from processor_host.progress import STALL_LIMIT_S, Progress, stalled_s
 from processor_host.status import HostRow, PartitionRow, status_of
@@ -111,14 +110,13 @@ class Picture:
     def _partition(self, row: PartitionRow, lease: LeaseItem) -> dict[str, Any]:
         progress = self.material.progress.get(row.partition)
         stalled = self.stalled_s(row.partition)
-        reason = lease.extra.get(PAUSE_REASON) if row.paused else None
         return {
             **_values(row),
             "parents": list(row.parents),
             "here": progress is not None,
             "stalled_s": None if stalled is None else round(stalled, 1),
             "failed_in": None if progress is None else progress.failed_in,
-            "reason": None if reason is None else str(reason)[:REASON_MAX],
+            "reason": None if row.reason is None else row.reason[:REASON_MAX],
         }
 
 

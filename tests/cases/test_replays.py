@@ -40,9 +40,7 @@ async def test_host_ends_by_itself_once_every_partition_is_where_the_stream_was_
     world.put(20)
 
     assert await status_of(world, "a") == 0
-    assert {name: positions(world, name) for name in world.leases()} == {
-        f"p{n}": list(range(1, 51)) for n in range(4)
-    }
+    assert {name: positions(world, name) for name in world.leases()} == {f"p{n}": list(range(1, 51)) for n in range(4)}
     assert {lease.position for lease in world.leases().values()} == {"50"}
     assert set(world.owners().values()) == {None}
     (done,) = world.events(ReplayDone)
@@ -150,6 +148,47 @@ async def test_start_of_a_partition_that_is_not_there_is_refused_with_those_that
     with pytest.raises(SettingsError, match="has no partition 'q1'; it has p0, p1"):
         await status_of(world, "a")
     assert world.leases() == {}
+
+
+@virtual
+async def test_end_of_a_partition_that_is_not_there_is_refused_with_those_that_are() -> None:
+    """Every other partition would be over before its first record, and the run end as if it had done its work."""
+    world = World(partitions=2)
+    world.put(5)
+    world.start("a", until={"p0": "3", "q1": "4"})
+
+    with pytest.raises(SettingsError, match=r"until: .* has no partition 'q1'; it has p0, p1"):
+        await status_of(world, "a")
+    assert world.leases() == {}
+
+
+@pytest.mark.parametrize("setting", ["start", "until"])
+@virtual
+async def test_position_behind_the_last_record_is_refused(setting: str) -> None:
+    """A start there could never be read from, and an end there would be wherever the stream happens to end."""
+    world = World(partitions=2)
+    world.put(5)
+    world.start("a", **{setting: {"p1": "6"}})  # type: ignore[arg-type]
+
+    with pytest.raises(SettingsError, match=rf"{setting}: p1=6 is no place in the stream \(.*is after the last record"):
+        await status_of(world, "a")
+    assert world.leases() == {}
+
+
+@virtual
+async def test_end_of_a_partition_that_is_done_and_gone_from_the_stream_is_taken() -> None:
+    """A host that starts again is given the same settings; the source lists an ended partition only for a while."""
+    world = World(partitions=2)
+    world.put(5)
+    world.source.split("p0")
+    settings: dict[str, Any] = {"until": "p0=5,p1=5"}
+    world.start("a", **settings)
+    assert await status_of(world, "a") == 0
+    world.source.delist("p0")
+    assert "p0" not in {info.partition for info in world.source.list_now()}
+    world.start("b", **settings)
+
+    assert await status_of(world, "b") == 0
 
 
 @virtual

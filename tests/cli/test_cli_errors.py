@@ -14,6 +14,7 @@ from partitions.errors import (
     SourceMisconfigured,
     SourceMismatch,
     SourceUnavailable,
+    StartsDiffer,
     StoreMisconfigured,
     StoreUnavailable,
 )
@@ -49,6 +50,7 @@ def sqlite_error(code: int) -> sqlite3.Error:
         (caused(StoreMisconfigured("full"), sqlite_error(sqlite3.SQLITE_FULL)), 1, "full"),
         (caused(SourceMisconfigured("full"), OSError(errno.ENOSPC, "full")), 1, "full"),
         (caused(SourceUnavailable("locked"), sqlite_error(sqlite3.SQLITE_BUSY)), 3, "locked"),
+        (StartsDiffer("two starts"), 2, "two starts"),
         (
             SourceMismatch("g", found="a", expected="b"),
             2,

@@ -136,6 +136,14 @@ def test_list_of_an_empty_sink_says_so(run: Run) -> None:
     assert [run("list", SINK), run("list", SINK, "--json")] == [Ended(0, "no letters\n", ""), Ended(0, "", "")]
 
 
+def test_replay_of_an_empty_sink_says_so(run: Run, module: str) -> None:
+    """Who replays everything wants to know that there was nothing."""
+    Path("letters.jsonl").touch()
+
+    assert run("replay", SINK, "--all", "--handler", f"{module}:handle") == Ended(0, "no letters\n", "")
+    assert run("replay", SINK, "--all", "--handler", f"{module}:handle", "--json") == Ended(0, "", "")
+
+
 def test_list_as_json_has_everything(run: Run) -> None:
     """One object a line, for scripts."""
     written(FIRST, SECOND)
@@ -150,7 +158,7 @@ def test_list_says_that_it_ended_at_its_limit(run: Run) -> None:
     ended = run("list", SINK, "--limit", "1")
 
     assert (ended.status, ended.out.count("\n")) == (0, 1)
-    assert ended.err == f"processor-host: file:{Path('letters.jsonl').absolute()} has more than these 1 letters\n"
+    assert ended.err == f"processor-host: file:{Path('letters.jsonl').absolute()} has more than this letter\n"
 
 
 def test_list_tells_what_is_no_letter(run: Run) -> None:

@@ -223,7 +223,7 @@ def test_restored_raises_every_token_and_counts_the_restore(group: Group) -> Non
     assert once == (
         0,
         [f"{GROUP}: 5 tokens raised, restore 1"],
-        [f"group {GROUP!r} has 1 sessions; watching for 0 s whether one beats"],
+        [f"group {GROUP!r} has 1 session; watching for 0 s whether one beats"],
     )
     assert after == {name: replace(each, token=each.token + 10**9) for name, each in before.items()}
     assert twice == [{"group": GROUP, "partitions": 5, "restore_count": 2}]

@@ -168,7 +168,7 @@ def test_pause_asks_the_owner_to_release_to_nobody_and_tells_that_it_has_not(gro
     status, lines, told = answer(group.run("pause p0", "--yes"))
 
     assert (status, lines) == (1, ["p0 is paused; a has not let go yet: its running batch goes on"])
-    assert told == ["waiting for the owners of 1 partitions to end their running batches, at most 1 s"]
+    assert told == ["waiting for the owners of 1 partition to end their running batches, at most 1 s"]
     assert group.sessions()["a:1"] == a_session("a:1", asks={ask_key("p0", 1): ""}, **SHORT)
     assert group.run("pause p0", "--yes", "--no-wait").exit_code == 0
 
@@ -237,7 +237,7 @@ def test_drain_sets_the_wish_and_tells_that_the_host_has_not_left(group: Group) 
 
     assert (status, lines) == (
         1,
-        ["a:1 is asked to drain and has 1 partitions left", "a:2 is asked to drain and has 0 partitions left"],
+        ["a:1 is asked to drain and has 1 partition left", "a:2 is asked to drain and has 0 partitions left"],
     )
     assert {name: each.drain_asked for name, each in group.sessions().items()} == {
         "a:1": True,
@@ -254,7 +254,7 @@ def test_forget_host_deletes_the_sessions_that_do_not_beat(group: Group) -> None
     status, lines, told = answer(group.run("forget-host a", "--yes"))
 
     assert (status, lines) == (0, ["a:1 is fenced; free: p0"])
-    assert told == ["watching 1 sessions of 'a' for 0 s whether one beats"]
+    assert told == ["watching 1 session of 'a' for 0 s whether one beats"]
     assert list(group.sessions()) == ["b:1"]
 
 

@@ -116,14 +116,16 @@ def test_check_changes_nothing(table: Table) -> None:
 
 
 def test_check_of_a_table_that_is_not_there_names_the_command_that_makes_it(table: Table) -> None:
-    """A slip in the region looks just the same, so the region is told too."""
-    assert refusal(table.run("check")) == (
+    """A slip in the region looks just the same, so the region is told too; nor is there anything to delete then."""
+    expected = (
         3,
         [
             f"table {table.name!r} is not there in {REGION}; check its name and region, "
             f"or make it with: processor-host table create '{table.url}'"
         ],
     )
+
+    assert (refusal(table.run("check")), refusal(table.run("delete", "--yes"))) == (expected, expected)
 
 
 def test_check_in_json_of_a_table_of_another_make_is_whole_and_unfit(table: Table) -> None:

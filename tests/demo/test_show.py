@@ -148,7 +148,7 @@ def test_report_has_every_figure_also_where_lines_are_short() -> None:
             "positions that nobody produced 0 must be 0",
             "owner overlaps 0 must be 0",
             "checkpoints that went backwards 0 must be 0",
-            "from the kill to the next owner's first record 4.00 s the worst of 1 partitions; median 4.00 s",
+            "from the kill to the next owner's first record 4.00 s the worst of 1 partition; median 4.00 s",
             "hand-off gap 1.50 s the longest of 1 orderly moves",
             "FAILED: records lost: 1; the first: p0 at '4'",
             "FAILED: host-2 fell",

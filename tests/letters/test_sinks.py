@@ -257,6 +257,7 @@ async def test_queue_and_table_that_are_not_there_are_told_at_the_start(moto_url
         await box.close()
 
     assert texts[0].startswith("sqs:GetQueueUrl on queue 'no-such-queue' in eu-west-1 failed (")
+    assert texts[0].endswith("; check its name, the region and the account, or create it")
     assert texts[1].startswith("dynamodb:DescribeTable on table 'no-such-table' in eu-west-1 failed (")
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions.sources.base import Record
+from partitions.transactions import TransactionsUnsupported
 from processor_host.errors import SettingsError
 from processor_host.failures import (
     Again,
@@ -234,3 +235,16 @@ def test_policy_that_cannot_work_is_refused_with_the_remedy(make: Any, text: str
 def test_policy_that_is_one_is_taken_as_it_is(policy: Policy) -> None:
     """A check that changes or refuses what is right would change what the user said."""
     assert check_policy(policy) is policy
+
+
+@pytest.mark.parametrize("policy", [Retry(), Stop(), DeadLetter(SINK, attempts=1), Skip(attempts=1, bisect=True)])
+def test_call_that_the_store_lacks_stops_the_partition_at_once_whatever_the_policy_is(policy: Policy) -> None:
+    """No retry makes the store another one, and given up for that every record would be lost."""
+    records = tuple(Record(partition="p0", position=str(n), key=None, data=b"") for n in (1, 2))
+    error = TransactionsUnsupported("sqlite:l.db", "`tx.put`", remedy="its transactions have `tx.execute`")
+    failure = Failure(partition="p0", token=1, stage="process", error=error, attempts=1, records=records)
+
+    assert what_next(policy, failure) == StopPartition(
+        reason="process failed once at positions 1 to 2: TransactionsUnsupported: "
+        "store 'sqlite:l.db' has no `tx.put`; its transactions have `tx.execute`"
+    )

@@ -228,9 +228,7 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
             },
         ),
         (
-            ProcessorFailed(
-                partition="p-0", token=1, stage="pump", error="x", traceback="x", attempt=1, pause_s=1.0
-            ),
+            ProcessorFailed(partition="p-0", token=1, stage="pump", error="x", traceback="x", attempt=1, pause_s=1.0),
             {"processor_failures_total{stage=pump}": 1.0},
         ),
         (ReadFailed(partition="p-0", error="x", attempt=1, pause_s=1.0), {"read_failures_total": 1.0}),
@@ -305,6 +303,8 @@ def test_batch_moves_the_figures_of_its_partition() -> None:
         "handler_duration_seconds_sum": 0.5,
     }
     assert host.moved_by(LagSeen(partition="p-1", lag_s=0.0)) == {"partition_lag_seconds{partition=p-1}": 0.0}
+    # A source that cannot say; what was seen before is the best there is.
+    assert host.moved_by(LagSeen(partition="p-1", lag_s=None, records=1)) == {}
 
 
 def test_checkpoint_age_is_how_long_handled_records_wait() -> None:

@@ -126,6 +126,11 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
             "use 1.67 or more",
         ),
         (
+            {"batch_wait_s": 61.0},
+            "stall_limit_s=60.0 would name partitions that only wait for a fuller batch, which is batch_wait_s=61.0; "
+            "use 61 or more",
+        ),
+        (
             {"batch_records_max": 1001},
             "prefetch_records_max=1000 would never fill a batch of batch_records_max=1001; use 1001 or more",
         ),

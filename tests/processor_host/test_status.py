@@ -13,6 +13,8 @@ from rich.console import Console
 
 from partitions.items import LeaseItem, SessionItem
 from partitions.liveness import LiveView, observe
+from partitions.rules import PAUSE_REASON
+from processor_host.plurals import count_of
 from processor_host.status import HostRow, PartitionRow, Status, status_of
 from processor_host.status_table import printable, shortened, status_tables
 from tests.builders import SOURCE, a_group, a_lease, a_session
@@ -42,6 +44,7 @@ def row(**changes: Any) -> PartitionRow:
         "asker_host": None,
         "lag_s": None,
         "parents": (),
+        "reason": None,
     }
     return PartitionRow(**(values | changes))
 
@@ -67,6 +70,12 @@ def shown(value: Status, width: int = 160) -> list[str]:
         # An owner whose session is gone owns nothing (DESIGN section 2).
         (a_lease(owner="gone:1", token=3, last_host="gone"), row(token=3, last_host="gone")),
         (a_lease(paused=True, token=3), row(state="paused", paused=True, token=3)),
+        (
+            a_lease(paused=True, token=3, extra={PAUSE_REASON: "poison at 4711"}),
+            row(state="paused", paused=True, token=3, reason="poison at 4711"),
+        ),
+        # Left behind by whoever resumed it.
+        (a_lease(token=3, extra={PAUSE_REASON: "poison at 4711"}), row(token=3)),
         (
             a_lease(paused=True, owner="b:22bb", token=3),
             row(state="owned", paused=True, owner="b:22bb", host="b", token=3),
@@ -203,6 +212,7 @@ def test_json_has_the_documented_shape() -> None:
                 "asker_host": "b",
                 "lag_s": 1.5,
                 "parents": ["p-8", "p-9"],
+                "reason": None,
             }
         ],
         "hosts": [
@@ -305,3 +315,18 @@ def test_shortened_keeps_the_end_of_a_position() -> None:
     """Only its last digits move."""
     assert shortened("1" * 12) == "1" * 12
     assert shortened("1" + "2" * 12) == "…" + "2" * 11
+
+
+def test_reason_of_a_pause_is_a_column_only_where_there_is_one() -> None:
+    """Who looks for why nothing happens needs it, and a usual terminal has 80 columns."""
+    paused = a_lease("p-1", paused=True, token=3, extra={PAUSE_REASON: "poison\nat 4711 " + "x" * 200})
+
+    plain, with_reason = shown(status([a_lease()], [A])), shown(status([a_lease(), paused], [A]), width=240)
+    assert not any("because" in line for line in plain)
+    assert next(line for line in with_reason if line.startswith("p-1")).endswith(r"poison\nat 4711 " + "x" * 104 + "…")
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 records"), (1, "1 record"), (2, "2 records")])
+def test_count_of_one_has_no_plural(number: int, text: str) -> None:
+    """One with a plural reads like a fault of the program."""
+    assert count_of(number, "record") == text

@@ -395,3 +395,16 @@ async def started(driver: Driver, partition: str, point: str) -> tuple[Record, .
     """What a group that started at `point` reads of a partition."""
     position = await driver.source.first_position(partition, point)
     return (await read(driver.source.reader(partition, position))).records
+
+
+@pytest.mark.parametrize("name", ["", "p" * 1025, "é" * 513])
+def test_partition_whose_id_no_store_can_keep_is_refused_where_it_is_listed(name: str) -> None:
+    """Found at the first listing, before any lease is made; a store would refuse each write of it for ever."""
+    with pytest.raises(SourceMisconfigured, match=r"has \d+ bytes, expected 1 to 1024, because it is the key"):
+        PartitionInfo(partition=name)
+
+
+@pytest.mark.parametrize("name", ["p", "p" * 1024, "é" * 512])
+def test_partition_id_may_be_as_long_as_a_key(name: str) -> None:
+    """A name that fits is nobody's business."""
+    assert PartitionInfo(partition=name).partition == name

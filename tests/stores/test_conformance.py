@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from partitions import lock_verbs, verbs
@@ -108,6 +111,21 @@ async def test_delete_of_a_store_that_is_not_there_does_nothing(kind: Kind, tmp_
     await store.delete()
 
     assert await store.exists() is False
+
+
+async def test_open_twice_holds_no_more_than_once(kind: Kind, tmp_path: Path) -> None:
+    """Who opens a store that another part has opened must not leave its connections and threads to nobody."""
+    store = await kind.absent(tmp_path)
+    await store.create()
+    await store.open()
+    threads = threading.active_count()
+    held = [each for each in gc.get_objects() if isinstance(each, aiohttp.ClientSession) and not each.closed]
+
+    await store.open()
+
+    now = [each for each in gc.get_objects() if isinstance(each, aiohttp.ClientSession) and not each.closed]
+    assert (threading.active_count(), len(now)) == (threads, len(held))
+    await store.close()
 
 
 async def test_close_twice_does_nothing(kind: Kind, tmp_path: Path) -> None:

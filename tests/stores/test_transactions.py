@@ -18,6 +18,7 @@ import pytest
 
 from partitions.items import LeaseItem, Prepared
 from partitions.stores.base import TransactionalStore, Transactions, transactions_of
+from partitions.stores.dynamodb import DynamoDBStore
 from partitions.stores.memory import MemoryStore
 from partitions.stores.sqlite import SqliteStore
 from partitions.transactions import Commit, Failed, TransactionInvalid, TransactionsUnsupported
@@ -31,6 +32,13 @@ __all__: list[str] = []
 GROUP = "g"
 OWNED = a_lease("p0", owner="a:1", token=1, last_host="a")
 SAVE = SaveCheckpoint(partition="p0", owner="a:1", token=1, position="10", seq=1)
+
+OWN: dict[type, tuple[str, ...]] = {
+    MemoryStore: ("put", "add", "check"),
+    SqliteStore: ("execute",),
+    DynamoDBStore: ("put", "put_typed", "update", "delete", "check"),
+}
+"""The calls of each store's transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +244,33 @@ async def test_collector_takes_99_operations_and_none_after_the_block(kind: Kind
         kind.add(tx, 100)
     await kind.transactions.commit(GROUP, Commit(save=SAVE, previous="@earliest", operations=operations))
     assert await kind.number() == 99 * 100 // 2
+
+
+@pytest.mark.parametrize("call", ["put", "put_typed", "update", "delete", "check", "add", "execute"])
+async def test_call_of_another_stores_transaction_names_the_store_in_use(call: str, tmp_path: Path) -> None:
+    """Code that was written for another store is found at its first batch, by what is wrong and not by a name."""
+    stores: list[TransactionalStore] = [MemoryStore(), SqliteStore(tmp_path / "leases.db"), DynamoDBStore("leases")]
+    for store in stores:
+        transactions = transactions_of(store)
+        assert transactions is not None
+        collector: Any = transactions.begin()
+        if call in OWN[type(store)]:
+            assert callable(getattr(collector, call))
+            continue
+        assert not hasattr(collector, call)
+        with pytest.raises(TransactionsUnsupported) as raised:
+            getattr(collector, call)("orders", {})
+
+        assert str(raised.value).startswith(f"store {store.url!r} has no `tx.{call}`; its transactions have `tx.")
+
+
+async def test_attribute_that_no_transaction_has_is_a_slip_as_any_other(tmp_path: Path) -> None:
+    """A slip in a name says nothing about the store."""
+    for store in (MemoryStore(), SqliteStore(tmp_path / "leases.db"), DynamoDBStore("leases")):
+        with pytest.raises(AttributeError, match="has no attribute 'excute'") as raised:
+            store.transactions.begin().excute()  # type: ignore[attr-defined, unused-ignore]
+
+        assert not isinstance(raised.value, TransactionsUnsupported)
 
 
 async def test_condition_check_names_the_store_that_has_none(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ import anyio.lowlevel
 from partitions.aws.clients import AwsClients, ClientSettings
 from partitions.aws.faults import AWS_ERRORS, fault_of
 from partitions.clocks import BootClock, Clock
-from partitions.errors import SourceMisconfigured, SourceUnavailable
+from partitions.errors import SourceMisconfigured, SourceUnavailable, StartsDiffer
 from partitions.positions import EARLIEST, Start, at_time, time_of
 from partitions.sources.base import PartitionInfo, Reader
 from partitions.sources.kinesis._calls import CallRefused, Calls, KinesisClient
@@ -131,13 +131,13 @@ class KinesisSource:
         See `Source.resolve_start`. A start in the URL counts where the settings have none.
 
         Raises:
-            SourceMisconfigured: URL and settings name different starts.
+            StartsDiffer: URL and settings name different starts.
         """
         calls = self._opened().calls
         if self._place.start is not None and start != self._place.start:
             # "earliest" is what settings say that say nothing.
             if start != "earliest":
-                raise SourceMisconfigured(
+                raise StartsDiffer(
                     f"{self.url}: start={self._place.start} in the URL, but start={start} in the settings; "
                     "leave one of them out"
                 )

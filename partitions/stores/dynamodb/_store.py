@@ -128,6 +128,8 @@ class DynamoDBStore:
 
     async def open(self) -> None:
         """See `Store.open`. Needs DescribeTable, and never CreateTable."""
+        if self._calls is not None:
+            return
         calls = self._new_calls()
         try:
             if self._is_for_beats:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from boto3.dynamodb.conditions import (  # type: ignore[import-untyped]  # It has no types.
     ConditionBase,
@@ -22,7 +22,7 @@ from boto3.dynamodb.types import TypeSerializer  # type: ignore[import-untyped] 
 
 from partitions.aws.places import AwsPlace
 from partitions.codecs.keys import PK, SK
-from partitions.transactions import TransactionInvalid, limit_operations
+from partitions.transactions import TransactionInvalid, limit_operations, no_such_call
 
 __all__ = ["BYTES_MAX", "DynamoDBOperation", "DynamoDBTransaction"]
 
@@ -88,6 +88,11 @@ class DynamoDBTransaction:
         self._bytes = 0
         self._keys: dict[str, tuple[str, ...]] = {lease_table: (PK, SK)}
         """The names of the key attributes of each table of which they are known."""
+        self._url = f"dynamodb://{lease_table}"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Also asked for by copies and pickles, before there is anything.
+        raise no_such_call(self.__dict__.get("_url", "dynamodb:"), name, ("put", "update", "delete", "check"))
 
     def put(
         self,

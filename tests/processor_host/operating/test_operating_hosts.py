@@ -113,7 +113,7 @@ async def test_pause_tells_who_is_still_at_it_when_a_batch_outlasts_the_wait() -
     paused = await operator.do(pause, ["p0"])
 
     assert paused == (Paused(partition="p0", was_paused=False, owner="a"),)
-    assert operator.told == ["waiting for the owners of 1 partitions to end their running batches, at most 24 s"]
+    assert operator.told == ["waiting for the owners of 1 partition to end their running batches, at most 24 s"]
 
 
 @virtual

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from partitions.aws.places import AwsPlace
-from partitions.errors import SourceError, SourceMisconfigured, SourceUnavailable
+from partitions.errors import SourceError, SourceMisconfigured, SourceUnavailable, StartsDiffer
 from partitions.positions import EARLIEST, at_time
 from partitions.sources.base import PartitionInfo
 from partitions.sources.kinesis import KinesisClient, KinesisPlace, KinesisSource, parse_url
@@ -287,7 +287,7 @@ async def test_start_of_the_url_that_differs_from_the_settings_is_refused() -> N
     source = KinesisSource(place, client=stage.client, clock=LoopClock(), random=Random(1))
     await source.open()
 
-    with pytest.raises(SourceMisconfigured, match="leave one of them out"):
+    with pytest.raises(StartsDiffer, match="leave one of them out"):
         await source.resolve_start("latest")
 
 
