@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
+from types import MappingProxyType
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -26,10 +27,9 @@ from prometheus_client import CollectorRegistry
 
 from partitions.beating import BeatPlace
 from partitions.clocks import BootClock, Clock
-from partitions.events import EndReason, Event, OnEvent, tell
+from partitions.events import Event, OnEvent, tell
 from partitions.items import Scalar
 from partitions.leases import Lease
-from partitions.sessions import Session
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.background import RunsBeside
@@ -41,6 +41,7 @@ from processor_host.errors import SettingsError, only_error
 from processor_host.events import HostReady, HostStopped
 from processor_host.failures import Policy
 from processor_host.handling import handling_of
+from processor_host.host_locks import HostSession
 from processor_host.http import Health
 from processor_host.lives import Lives, LivesParts
 from processor_host.metrics import HostMetrics
@@ -51,6 +52,7 @@ from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id
+from processor_host.singletons import Singleton, check_singletons
 from processor_host.urls import open_source, open_store
 from processor_host.weigher import Scales
 from processor_host.wellness import Wellness
@@ -84,6 +86,7 @@ class ProcessorHost(RunsBeside):
         about: Mapping[str, Scalar] | None = None,
         on_failure: Policy | None = None,
         middleware: Iterable[Middleware] = (),
+        singletons: Mapping[str, Singleton] = MappingProxyType({}),
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """
@@ -104,6 +107,7 @@ class ProcessorHost(RunsBeside):
             about: Fields for people in the session's item.
             on_failure: What becomes of records that fail; `Retry()` by default, which passes over nothing.
             middleware: What is around `process`, the outermost first.
+            singletons: By name, each an `async def` that runs on one host of the group at a time; see docs/locks.md.
             wall_clock: Seconds since 1970, for dead letters and for a time given as `until`.
 
         Raises:
@@ -122,6 +126,8 @@ class ProcessorHost(RunsBeside):
         self._wall_clock = wall_clock
         self._opened: Opened | None = None
         self._lifespan = lifespan
+        check_singletons(singletons)
+        self._singletons = dict(singletons)
         self._clock = clock or BootClock()
         self._beat_place = partial(
             beat_place,
@@ -150,14 +156,15 @@ class ProcessorHost(RunsBeside):
         self._scope: anyio.CancelScope | None = None
 
     @property
-    def session(self) -> Session | None:
-        """The present session; None between two."""
+    def session(self) -> HostSession | None:
+        """The present session, from which also locks are acquired (`partitions.locks`); None between two."""
         return None if self._lives is None else self._lives.session
 
     @property
     def still_running(self) -> tuple[str, ...]:
-        """The partitions whose processor has not ended."""
-        return () if self._pumps is None else self._pumps.with_processor
+        """The partitions whose processor has not ended, and the singletons that have not."""
+        pumps, opened = self._pumps, self._opened
+        return () if pumps is None or opened is None else (*pumps.with_processor, *opened.locks.running)
 
     def stop(self) -> None:
         """Ask for an orderly stop: give everything away, then leave. Twice does nothing more. Not thread-safe."""
@@ -203,7 +210,9 @@ class ProcessorHost(RunsBeside):
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
                     self._lives = self._put_together(self._opened, place, pump_tasks)
+                    pump_tasks.start_soon(self._opened.locks.run, name="locks")
                     await self._lives.run()
+                    self._opened.locks.close()
                     still_running = self.still_running
                     self._on_event(HostStopped(still_running=still_running))
                     self.stopped.set()
@@ -221,6 +230,7 @@ class ProcessorHost(RunsBeside):
             host_id=self.host_id,
             handling=self._handling,
             lifespan=self._lifespan,
+            singletons=self._singletons,
             clock=self._clock,
             random=self._random,
             registry=self.registry,
@@ -240,7 +250,7 @@ class ProcessorHost(RunsBeside):
                 clock=self._clock,
                 discovery=opened.discovery,
                 on_lease=self._pumps.start,
-                running=lambda: self.still_running,
+                running=lambda: () if self._pumps is None else self._pumps.with_processor,
                 on_try=self._progressed,
                 on_round=self._round_done,
                 settings=self.settings,
@@ -261,28 +271,19 @@ class ProcessorHost(RunsBeside):
                 about={**self._about, **opened.about},
                 balancer=self._balancer,
                 pumps=self._pumps,
+                locks=opened.locks,
                 wellness=self._wellness,
                 stopping=self._stopping,
                 set_stop_by=partial(setattr, self, "_stop_by_s"),
-                on_rest=self._rests,
+                on_rest=partial(setattr, self, "_is_ready", False),
                 on_try=self._progressed,
                 on_event=self._on_event,
             )
         )
 
-    def _rests(self) -> None:
-        self._is_ready = False
-
     def _freed(self, lease: Lease) -> None:
-        session = self.session
-        if session is None or self._balancer is None or self._opened is None:
-            return
-        if lease.end_reason is EndReason.COMPLETED:
-            # Its children wait for nothing else; those that it was completed without are for the discovery.
-            self._opened.discovery.want()
-            self._balancer.read_anew()
-        else:
-            self._balancer.note_freed(lease, session.session_id)
+        if self.session is not None and self._balancer is not None and self._opened is not None:
+            self._opened.freed(lease, self.session.session_id, self._balancer)
 
     def _pump_parts(self, opened: Opened) -> PumpParts:
         return PumpParts(
@@ -334,10 +335,10 @@ class ProcessorHost(RunsBeside):
     def _end_if_done(self) -> None:
         """Stop in order where a bounded replay has nothing left for this host."""
         session, balancer, opened = self.session, self._balancer, self._opened
-        if session is None or balancer is None or opened is None or opened.replay is None or self._stopping.is_set():
+        if session is None or balancer is None or opened is None or self._stopping.is_set():
             return
-        if opened.replay.is_done(balancer.leases, balancer.sessions, opened.discovery.listing, session.session_id):
-            self._on_event(opened.replay.done())
+        if (done := opened.replay_done(session.session_id, balancer)) is not None:
+            self._on_event(done)
             self.stop()
 
     def _on_event(self, event: Event) -> None:

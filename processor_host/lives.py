@@ -27,7 +27,6 @@ from typing import TypeVar
 import anyio
 
 from partitions.beating import BeatPlace
-from partitions.beats import Pace
 from partitions.clocks import Clock, wait_until
 from partitions.errors import StoreError, StoreMisconfigured
 from partitions.events import OnEvent, tell
@@ -37,6 +36,7 @@ from partitions.sessions import Session
 from partitions.stores.base import Store
 from processor_host.balancer import Balancer
 from processor_host.events import HostDraining, HostResting, RoundFailed
+from processor_host.host_locks import HostLocks, HostSession, pace_of
 from processor_host.pumps import Pumps
 from processor_host.rights import check_rights
 from processor_host.settings import HostSettings
@@ -78,6 +78,7 @@ class LivesParts:
     """Fields for people in the session's item."""
     balancer: Balancer
     pumps: Pumps
+    locks: HostLocks
     wellness: Wellness
     stopping: anyio.Event
     """Set once the host is to stop."""
@@ -99,7 +100,7 @@ class Lives:
     """
 
     def __init__(self, parts: LivesParts) -> None:
-        self.session: Session | None = None
+        self.session: HostSession | None = None
         self._parts = parts
         self._balancer = parts.balancer
         self._pumps = parts.pumps
@@ -223,22 +224,17 @@ class Lives:
             raise denied
         return result
 
-    def _new_session(self) -> Session:
+    def _new_session(self) -> HostSession:
         parts = self._parts
-        timings = parts.settings.timings()
-        session = Session(
+        session = HostSession(
+            parts.locks.locks,
             store=parts.store,
             group=parts.group,
             host_id=parts.host_id,
             session_id=f"{parts.host_id}:{parts.random.getrandbits(64):016x}",
             clock=parts.clock,
             random=parts.random,
-            pace=Pace(
-                duration_s=timings.lease_duration_s,
-                handoff_s=timings.handoff_s,
-                beat_interval_s=timings.beat_interval_s,
-                call_timeout_s=timings.call_timeout_s,
-            ),
+            pace=pace_of(parts.settings),
             capacity=parts.settings.capacity,
             max_leases=parts.settings.max_leases,
             extra=parts.about,
@@ -268,6 +264,7 @@ class Lives:
                 life.start_soon(lost.leave, name=f"leave {lost.session_id}")
             life.start_soon(self._balancer.run, session, name=f"balancer {session.session_id}")
             life.start_soon(self._drain, session, name=f"drain {session.session_id}")
+            self._parts.locks.begin(session)
             await session.run()
             life.cancel_scope.cancel()
 
@@ -278,6 +275,7 @@ class Lives:
         give_by_s = began_s + self._parts.settings.drain_timeout_s
         stop_by_s = give_by_s + self._parts.settings.lease_duration_s / 2
         self._parts.set_stop_by(stop_by_s)
+        self._parts.locks.drain()
         session.drain()
         tell(self._on_event, HostDraining(reason=reason, held=len(session.held)))
         try:
@@ -289,17 +287,21 @@ class Lives:
             if not self._balancer.has_target_besides(session.session_id):
                 break
             await self._pumps.wait_for_some(give_by_s)
-        while self._pumps.running and self._clock.now_s() < stop_by_s + LAST_S:
+        while self._is_working and self._clock.now_s() < stop_by_s + LAST_S:
             # Each time, because the answer of an acquire may still have been on its way.
             for lease in tuple(session.held.values()):
                 lease.asked.set()
             await self._pumps.wait_for_some(stop_by_s + LAST_S)
-        if not self._pumps.running:
+        if not self._is_working:
             await session.leave()
         else:
             # Not left: a lease must not be free while its processor lives. The others fence this session in time.
             self._keeps_item = True
             session.end("it was stopped while a processor was still running")
+
+    @property
+    def _is_working(self) -> bool:
+        return bool(self._pumps.running or self._parts.locks.running)
 
     async def _wait_for_reason(self, session: Session) -> str:
         """Return why everything is to be given away: the host was told to stop, an operator asks for it, it is sick."""

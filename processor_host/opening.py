@@ -15,24 +15,27 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from partitions.clocks import Clock
-from partitions.events import Event, OnEvent, tell
+from partitions.events import EndReason, Event, OnEvent, tell
 from partitions.items import Scalar
+from partitions.leases import Lease
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.balancer import Balancer
 from processor_host.discovery import Discovery
 from processor_host.ends import UntilLatest, UntilPositions, parse_until
 from processor_host.errors import SettingsError
-from processor_host.events import HttpStarted
+from processor_host.events import HttpStarted, ReplayDone
 from processor_host.failures import DeadLetter
 from processor_host.groups import set_up_group
 from processor_host.handling import Handling
+from processor_host.host_locks import HostLocks
 from processor_host.http import Health, MetricsServer
 from processor_host.page import STATUS_URL, GroupWatch, StatusPage, page_url
 from processor_host.places import fault_of_place, listing_text
 from processor_host.pumps import Pumps
 from processor_host.replay import Replay
 from processor_host.settings import HostSettings
+from processor_host.singletons import Singleton
 from processor_host.starts import parse_starts
 from processor_host.stuck import Stuck
 
@@ -55,11 +58,28 @@ class Opened:
     """Keeps what the status page tells of; None without a server."""
     about: Mapping[str, Scalar]
     """Fields for people in the session's item, beside those of the user."""
+    locks: HostLocks
 
     def on_event(self, event: Event) -> None:
         """Gets every event of the host."""
         tell(self.stuck.on_event, event)
         tell(None if self.watch is None else self.watch.on_event, event)
+
+    def freed(self, lease: Lease, session_id: str, balancer: Balancer) -> None:
+        """Have it seen what became possible when a term ended here."""
+        if lease.end_reason is EndReason.COMPLETED:
+            # Its children wait for nothing else; those that it was completed without are for the discovery.
+            self.discovery.want()
+            balancer.read_anew()
+        else:
+            balancer.note_freed(lease, session_id)
+
+    def replay_done(self, session_id: str, balancer: Balancer) -> ReplayDone | None:
+        """Return what is to be told where a bounded replay has nothing left for this host; else None."""
+        leases, sessions = balancer.leases, balancer.sessions
+        if self.replay is None or not self.replay.is_done(leases, sessions, self.discovery.listing, session_id):
+            return None
+        return self.replay.done()
 
     def follow(self, balancer: Balancer, pumps: Pumps) -> None:
         """Watch these from now on."""
@@ -79,6 +99,7 @@ class Opening:
     host_id: str
     handling: Handling
     lifespan: Lifespan | None
+    singletons: Mapping[str, Singleton]
     clock: Clock
     random: Random
     registry: CollectorRegistry
@@ -152,7 +173,26 @@ class Opening:
         )
         replay = await self._replay()
         resources = None if self.lifespan is None else await stack.enter_async_context(self.lifespan())
-        return Opened(discovery=discovery, replay=replay, resources=resources, stuck=stuck, watch=watch, about=about)
+        locks = HostLocks(
+            store=self.store,
+            group=self.group,
+            host_id=self.host_id,
+            settings=settings,
+            singletons=self.singletons,
+            resources=resources,
+            clock=self.clock,
+            random=self.random,
+            on_event=self.on_event,
+        )
+        return Opened(
+            discovery=discovery,
+            replay=replay,
+            resources=resources,
+            stuck=stuck,
+            watch=watch,
+            about=about,
+            locks=locks,
+        )
 
     async def _check_places(self, setting: str, positions: Mapping[str, str]) -> None:
         """

@@ -26,7 +26,7 @@ class SingletonEnded(Event):
     """
     A singleton has ended on this host, and its lock was released or lost.
 
-    `reason`: "stopped" (the host drains or has lost its session), "lock lost", "returned" or "failed".
+    `reason`: "stopped" (the host drains), "lock lost" (also with its session), "returned" or "failed".
     """
 
     singleton: str

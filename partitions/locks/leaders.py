@@ -33,7 +33,7 @@ Work = Callable[[LockLease], Awaitable[object]]
 class Contender(Protocol):
     """What a leader asks of a session: that of a host, or one of `partitions.locks`."""
 
-    async def acquire(self, name: str, *, on_look: Callable[[LockItem | None], None] | None = None) -> LockLease:
+    async def acquire(self, name: str, /, *, on_look: Callable[[LockItem | None], None] | None = None) -> LockLease:
         """Wait for a lock; tell each look at its item."""
         ...
 
