@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from partitions.current import current_lease
+from partitions.errors import LeaseLost
 from partitions.events import Event
 from partitions.lock_verbs import ReleaseLock
 from partitions.locks import LockLease, LockReleased, run_as_leader
@@ -197,8 +198,8 @@ def test_singleton_that_returns_runs_again_after_a_pause() -> None:
     virtually(scenario)
 
 
-@pytest.mark.parametrize("is_grouped", [False, True])
-def test_singleton_that_finds_its_lock_lost_has_not_failed(is_grouped: bool) -> None:
+@pytest.mark.parametrize("how", ["plainly", "in a task group", "as the end of something else"])
+def test_singleton_that_finds_its_lock_lost_has_not_failed(how: str) -> None:
     """It contends again at once, without a pause and without a word of failure."""
 
     async def scenario(scene: Scene) -> None:
@@ -212,10 +213,14 @@ def test_singleton_that_finds_its_lock_lost_has_not_failed(is_grouped: bool) -> 
                 if lease.token > 1:
                     await anyio.sleep_forever()
                 await scene.store.submit("g", ReleaseLock(name="nightly", owner=lease.owner, token=1))
-                if not is_grouped:
-                    await find_out(lease)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(find_out, lease)
+                if how == "in a task group":
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(find_out, lease)
+                with anyio.CancelScope(shield=True):
+                    await lease.ended.wait()
+                    if how == "as the end of something else":
+                        raise LeaseLost("p0", held=1, reason="session ended")
+                    lease.ensure_held()
 
         async with scene.host("a", singletons={"nightly": work}):
             await until(lambda: len(scene.terms) == 2, within_s=D_S)
