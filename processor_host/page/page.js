@@ -202,6 +202,8 @@ function rowOf(partition) {
     row.track = make("span", "track", row.fill);
     row.track.setAttribute("aria-hidden", "true");
     row.amount = make("span", "amount");
+    row.home = make("a");
+    row.home.setAttribute("rel", "noopener noreferrer");
     row.token = make("td", "token");
     const head = make("th", "", make("bdi", "", partition));
     head.scope = "row";
@@ -214,7 +216,23 @@ function rowOf(partition) {
   return row;
 }
 
-function drawRow(data, scale) {
+// Only the owner measures the lag of a partition; of any other the row says on whose page it is.
+function drawLag(row, data, scale, pages) {
+  row.track.hidden = data.lag_s === null;
+  row.fill.style.width = data.lag_s === null ? "0" : Math.min(100, 100 * data.lag_s / scale).toFixed(1) + "%";
+  const page = data.lag_s === null ? pages.get(data.owner) : undefined;
+  if (page === undefined) {
+    row.home.remove();
+    say(row.amount, data.lag_s === null ? "–" : seconds(data.lag_s));
+    return;
+  }
+  if (row.home.getAttribute("href") !== page) row.home.setAttribute("href", page);
+  say(row.home, "see " + data.host);
+  row.home.setAttribute("aria-label", `Lag of ${data.partition}: on the page of ${data.host}`);
+  if (row.home.parentNode !== row.amount) row.amount.replaceChildren(row.home);
+}
+
+function drawRow(data, scale, pages) {
   const row = rowOf(data.partition);
   const asker = data.state === "asked" ? " by " + (data.asker_host || "nobody") : "";
   row.className = data.stalled_s !== null ? "stalled" : "";
@@ -226,9 +244,7 @@ function drawRow(data, scale) {
   say(row.owner, data.host || "nobody");
   mark(row.owner, { nobody: !data.host });
   row.title = data.partition + ", " + (data.host || "nobody");
-  row.track.hidden = data.lag_s === null;
-  row.fill.style.width = data.lag_s === null ? "0" : Math.min(100, 100 * data.lag_s / scale).toFixed(1) + "%";
-  say(row.amount, data.lag_s === null ? "–" : seconds(data.lag_s));
+  drawLag(row, data, scale, pages);
   say(row.token, String(data.token));
   row.dataset.state = data.state;
   row.dataset.owner = data.host || "";
@@ -239,7 +255,8 @@ function drawRow(data, scale) {
 function drawRows(picture) {
   const scale = Math.max(LEAST_SCALE_S, ...picture.partitions.map((data) => data.lag_s || 0));
   say(at("scale"), "(bars to " + seconds(scale) + ")");
-  place(at("rows"), picture.partitions.map((data) => drawRow(data, scale)));
+  const pages = new Map(picture.hosts.filter((host) => host.url && !host.here).map((host) => [host.session_id, host.url]));
+  place(at("rows"), picture.partitions.map((data) => drawRow(data, scale, pages)));
   keep(rows, picture.partitions.map((data) => data.partition));
   at("left-out").hidden = picture.left_out === 0;
   say(at("left-out"), many(picture.left_out, "more partition") + " not listed; those that stall or move come first.");

@@ -28,7 +28,7 @@ STARTED = "host.ready"
 SLOW = """
 import time
 import anyio
-from processor_host import Batch
+from processor_host import Batch, PartitionProcessor
 
 async def quick(batch: Batch) -> None: ...
 
@@ -57,6 +57,11 @@ async def busy_thread(batch: Batch) -> None:
 async def blocking(batch: Batch) -> None:
     print("reached", flush=True)
     time.sleep(3600)
+
+class Threaded(PartitionProcessor):
+    def process(self, batch) -> None:
+        print("reached", flush=True)
+        time.sleep(3600)
 """
 
 
@@ -160,16 +165,23 @@ def test_run_ends_soon_after_the_second_signal_whatever_the_processor_does(
     assert cancelled == ([] if processor == "slow:blocking" else ["second signal, stopping at once"])
 
 
-def test_run_tells_by_its_status_that_a_processor_was_still_running(folder: Path, started: list[Process]) -> None:
+@pytest.mark.parametrize("processor", ["slow:stuck", "slow:Threaded"])
+def test_run_tells_by_its_status_that_a_processor_was_still_running(
+    processor: str, folder: Path, started: list[Process]
+) -> None:
     """Its lease is left to run out, since its records may still be on their way somewhere."""
     put(folder)
     timings = ["--lease-duration-s", "1", "--drain-timeout-s", "1", "--handoff-s", "1"]
-    started.append(host := Process(folder, "slow:stuck", *timings))
+    started.append(host := Process(folder, processor, *timings))
     host.wait_for("reached")
     host.process.send_signal(signal.SIGTERM)
 
     assert host.process.wait(10) == 4
-    assert host.events()[-1] == "host.stopped"
+    (stopped,) = [line for line in host.lines() if line["event"] == "host.stopped"]
+    assert (stopped["partitions"], stopped["level"]) == (["p0"], "error")
+    with sqlite3.connect(folder / "leases.db") as file:
+        owners = file.execute("SELECT partition, owner IS NULL FROM leases ORDER BY partition").fetchall()
+    assert owners == [("p0", 0), ("p1", 1)]
 
 
 def test_run_ends_in_order_at_a_doubled_signal(folder: Path, started: list[Process]) -> None:

@@ -181,15 +181,22 @@ async def test_stalled_partition_is_marked_with_words() -> None:
     leases = [a_lease("p-0", owner="a:1", token=1)]
     leases += [a_lease(f"p-{n}", owner=f"{'abc'[n % 3]}:1", token=2) for n in range(1, 24)]
     leases += [a_lease("p-24", token=1, last_host="b"), a_lease("p-25", paused=True, token=1)]
-    stage.look(leases, a_session("a:1", asks={"p-3@2": "d:1"}), a_session("b:1"), a_session("c:1", draining=True))
+    b = a_session("b:1", extra={STATUS_URL: "http://b.example/"})
+    stage.look(leases, a_session("a:1", asks={"p-3@2": "d:1"}), b, a_session("c:1", draining=True))
     stage.clock.at_s = 89.0
-    stage.look(leases, a_session("a:1", beat=1, asks={"p-3@2": "d:1"}), a_session("b:1"), a_session("d:1"))
+    stage.look(leases, a_session("a:1", beat=1, asks={"p-3@2": "d:1"}), b, a_session("d:1"))
     async with stage.shown() as page:
         state = "document.querySelector('#rows tr').cells[1].innerText.split('\\n')"
         bar = "document.querySelector('#rows .fill').style.width"
         assert await page.ask(state) == ["owned", "stalled for 90 s"]
         assert await page.ask(bar) == "100%"
         assert "stalled" in await page.ask("document.querySelector('.chip').textContent")
+        # The lag of another host's partition is on that host's page, of a free one nowhere.
+        lags = "[...document.querySelectorAll('#rows tr')].map((row) => row.querySelector('.amount').innerText)"
+        assert (await page.ask(lags))[:3] + (await page.ask(lags))[-2:] == ["30 s", "see b", "–", "–", "–"]
+        link = "document.querySelector('#rows tr[data-partition=\"p-1\"] .amount a')"
+        assert await page.ask(f"[{link}.href, {link}.rel]") == ["http://b.example/", "noopener noreferrer"]
+        assert await page.ask(f"{link}.getAttribute('aria-label')") == "Lag of p-1: on the page of b"
         facts = "[...document.querySelectorAll('.lane .facts')].map((node) => node.textContent)"
         assert await page.ask(facts) == [
             "8 partitions · this host · 1 asked for",
