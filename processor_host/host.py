@@ -138,7 +138,7 @@ class ProcessorHost(RunsBeside):
         )
         self._random = random or Random()
         self._about = dict(about or {})
-        self._metrics = HostMetrics(self.registry, group, self.settings, clock=self._clock.now_s)
+        self._metrics = HostMetrics(self.registry, group, self.settings, singletons, clock=self._clock.now_s)
         self._user_event = on_event
         self._source = open_source(source) if isinstance(source, str) else source
         raw = open_store(store, call_timeout_s=self._timings.call_timeout_s) if isinstance(store, str) else store

@@ -23,6 +23,7 @@ from structlog.typing import Processor
 
 from partitions import events as lease_events
 from partitions.events import EndReason, Event
+from partitions.locks import events as lock_events
 from processor_host import events as host_events
 
 __all__ = ["LEVELS", "EventLog", "Level", "Line", "LogFormat", "configure", "line_of"]
@@ -57,6 +58,11 @@ _NAMES: Final[Mapping[type[Event], tuple[Level, str]]] = {
     lease_events.CheckpointSaved: ("debug", "checkpoint.saved"),
     lease_events.CheckpointRefused: ("warning", "checkpoint.refused"),
     lease_events.CheckpointFailed: ("warning", "checkpoint.failed"),
+    lock_events.LockAcquired: ("info", "lock.acquired"),
+    lock_events.LockEnded: ("warning", "lock.ended"),
+    lock_events.LockReleased: ("info", "lock.released"),
+    lock_events.LockReleaseFailed: ("warning", "lock_release.failed"),
+    lock_events.LocksUnread: ("warning", "locks.unread"),
     host_events.HostReady: ("info", "host.ready"),
     host_events.HostDraining: ("info", "host.draining"),
     host_events.HostResting: ("warning", "host.rested"),
@@ -197,6 +203,8 @@ def _refined(event: Event, level: Level) -> tuple[Level, dict[str, Any]]:
             return "warning", {}
         case lease_events.LeaseEnded(reason=EndReason.RELEASED):
             return "debug", {}  # Its release is a line of its own.
+        case lock_events.LockEnded(reason=lock_events.LockEnd.RELEASED):
+            return "debug", {}
         case lease_events.LeaseEnded(reason=EndReason.COMPLETED):
             return "info", {}
         case lease_events.Asked(asker=""):

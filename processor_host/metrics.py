@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,6 +59,7 @@ from processor_host.events import (
     RoundFailed,
     StoreCalled,
 )
+from processor_host.lock_metrics import count_lock, fill_locks
 from processor_host.metrics_list import Families, label_of, word_of
 from processor_host.settings import HostSettings
 
@@ -102,6 +103,7 @@ class HostMetrics:
         registry: CollectorRegistry | None,
         group: str,
         settings: HostSettings,
+        singletons: Iterable[str] = (),
         *,
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -114,6 +116,7 @@ class HostMetrics:
                 f"registry={self.registry!r} has the metrics of another host already ({error}); "
                 "give each host of a process a registry of its own"
             ) from error
+        fill_locks(of, singletons)
         of.lease_duration.set(settings.lease_duration_s)
         of.checkpoint_interval.set(settings.checkpoint_interval_s)
         self._round_s = self._clock()
@@ -129,6 +132,7 @@ class HostMetrics:
             for count in (self._count_host, self._count_work, self._count_leases, self._count_session):
                 if count(event):
                     return
+            count_lock(self._families, event)
 
     def close(self) -> None:
         """Take the metrics out of the registry, so that another host may use it; twice does nothing."""

@@ -120,6 +120,20 @@ class Families:
             "checkpoint_duration_seconds", "How long storing a checkpoint took.", CALL_BUCKETS_S
         )
 
+        # --- Locks and singletons --------------------------------------------------------------------------------
+        self.locks_held = self._gauge("locks_held", "Locks that this host holds, those of its singletons among them.")
+        self.lock_changes = self._add(
+            Counter, "lock_changes", "Writes of this host that change who holds a lock.", "verb", "outcome"
+        )
+        self.locks_ended = self._add(Counter, "locks_ended", "Terms of locks that ended here, by why.", "reason")
+        self.singleton_running = self._add(
+            Gauge, "singleton_running", "1 while this singleton runs on this host.", "singleton"
+        )
+        self.singleton_failures = self._add(
+            Counter, "singleton_failures", "Times that a singleton raised here, or its lock could not be acquired.",
+            "singleton",
+        )
+
         # --- The session -----------------------------------------------------------------------------------------
         self.beats = self._count("beats", "Beats that were answered in time.")
         self.beat_duration = self._time(

@@ -25,6 +25,8 @@ from partitions.events import (
     LeaseEnded,
     SessionEnded,
 )
+from partitions.locks import events as lock_events
+from partitions.locks.events import LockEnd, LockEnded
 from processor_host import events as host_events
 from processor_host.events import (
     HostStopped,
@@ -34,6 +36,8 @@ from processor_host.events import (
     PartitionStuck,
     PlanRound,
     ProcessorFailed,
+    SingletonEnded,
+    SingletonFailed,
 )
 from processor_host.logs import LEVELS, EventLog, Line, LogFormat, configure, line_of
 
@@ -81,7 +85,7 @@ def written(log_format: LogFormat, *events: Event) -> str:
 def event_types() -> list[type[Event]]:
     return [
         kind
-        for module in (lease_events, host_events)
+        for module in (lease_events, lock_events, host_events)
         for name in module.__all__
         if isinstance(kind := getattr(module, name), type) and issubclass(kind, Event) and kind is not Event
     ]
@@ -101,6 +105,10 @@ def example(kind: type[Event]) -> Event:
     values["tuple[int, ...]"] = (1, 2)
     hints = {name: field.type for name, field in kind.__dataclass_fields__.items()}
     return kind(**{name: values.get(str(hint).removesuffix(" | None"), ("x", "y")) for name, hint in hints.items()})
+
+
+def failed_singleton(attempt: int) -> SingletonFailed:
+    return SingletonFailed(singleton="x", token=1, error="y", traceback="", attempt=attempt, pause_s=1.0)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +187,12 @@ def test_line_has_the_same_keys_for_the_same_things(event: Event, expected: Line
         (PlanRound(leases=9, hosts=3, acquired=0, asked=0, full_read="audit", duration_s=0.1), "debug"),
         (PlanRound(leases=9, hosts=3, acquired=1, asked=0, full_read=None, duration_s=0.1), "info"),
         (PlanRound(leases=9, hosts=3, acquired=0, asked=1, full_read=None, duration_s=0.1), "info"),
+        (LockEnded(lock="x", token=1, reason=LockEnd.RELEASED), "debug"),
+        (LockEnded(lock="x", token=1, reason=LockEnd.SEEN_TAKEN), "warning"),
+        (SingletonEnded(singleton="x", token=1, reason="stopped"), "info"),
+        (SingletonEnded(singleton="x", token=1, reason="lock lost"), "warning"),
+        (failed_singleton(2), "warning"),
+        (failed_singleton(3), "error"),
         (HostStopped(), "info"),
         (HostStopped(still_running=("p",)), "error"),
     ],

@@ -28,6 +28,7 @@ from partitions.events import (
     SessionEnded,
     SessionFenced,
 )
+from partitions.locks import LockAcquired, LockEnd, LockEnded, LockReleased, LockReleaseFailed
 from processor_host.errors import UserError
 from processor_host.events import (
     BatchHandled,
@@ -46,6 +47,9 @@ from processor_host.events import (
     PumpStarted,
     ReadFailed,
     RoundFailed,
+    SingletonEnded,
+    SingletonFailed,
+    SingletonStarted,
     StoreCalled,
 )
 from processor_host.metrics import ASKED_MAX, HostMetrics
@@ -75,7 +79,7 @@ class Host:
 
     def __init__(self, group: str = "orders") -> None:
         self.clock = SetClock()
-        self.metrics = HostMetrics(None, group, SETTINGS, clock=self.clock)
+        self.metrics = HostMetrics(None, group, SETTINGS, ("nightly",), clock=self.clock)
 
     def tell(self, *events: Event) -> None:
         for event in events:
@@ -241,6 +245,40 @@ def test_acquired_lease_has_all_its_series_from_the_start() -> None:
 def test_event_moves_its_metrics_and_no_other(event: Event, expected: dict[str, float]) -> None:
     """A figure that moves for two reasons says nothing about either."""
     assert Host().moved_by(event) == expected
+
+
+def test_locks_held_are_counted_without_their_names() -> None:
+    """Users name locks as they like; a series for each would grow without a bound."""
+    host = Host()
+    begun = [LockAcquired(lock=name, token=1, previous_owner=None, duration_s=0.1) for name in "ab"]
+
+    assert host.moved_by(*begun) == {"locks_held": 2.0, "lock_changes_total{verb=acquire,outcome=applied}": 2.0}
+    assert host.moved_by(
+        LockEnded(lock="a", token=1, reason=LockEnd.RELEASED),
+        LockReleased(lock="a", token=1, duration_s=0.1),
+        LockEnded(lock="b", token=1, reason=LockEnd.SEEN_TAKEN),
+        LockReleaseFailed(lock="c", token=1, error="x"),
+    ) == {
+        "locks_held": 0.0,
+        "locks_ended_total{reason=released}": 1.0,
+        "locks_ended_total{reason=seen_taken}": 1.0,
+        "lock_changes_total{verb=release,outcome=applied}": 1.0,
+        "lock_changes_total{verb=release,outcome=failed}": 1.0,
+    }
+
+
+def test_singleton_runs_on_this_host_from_its_start_to_its_end() -> None:
+    """The sum over hosts is 1, unless nobody has it; its failures are there before the first."""
+    host = Host()
+    failed = SingletonFailed(singleton="nightly", token=1, error="x", traceback="", attempt=1, pause_s=1.0)
+
+    assert host.series()["singleton_failures_total{singleton=nightly}"] == 0.0
+    started = SingletonStarted(singleton="nightly", token=1)
+    assert host.moved_by(started) == {"singleton_running{singleton=nightly}": 1.0}
+    assert host.moved_by(SingletonEnded(singleton="nightly", token=1, reason="failed"), failed) == {
+        "singleton_running{singleton=nightly}": 0.0,
+        "singleton_failures_total{singleton=nightly}": 1.0,
+    }
 
 
 def test_beats_that_were_given_up_lie_above_a_sixth_of_the_duration_and_the_others_below() -> None:
