@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.processes import journal
+from tests.processes.dynamodb.tables import repeated
 from tests.processes.harness import Group, Host
 from tests.processes.histories import order_of, overlaps, repeats
 from tests.processes.scaling import figure
@@ -17,7 +18,7 @@ __all__: list[str] = []
 pytestmark = pytest.mark.processes
 
 PARTITIONS = 40
-RUN_S = 60.0
+RUN_S = repeated(60.0, 15.0)
 SAVE_S = 0.25
 SETTLE_S = 20.0
 

@@ -26,7 +26,7 @@ BLOCKED_AT = 10
 
 def test_frozen_host_starts_no_record_and_stores_no_checkpoint_under_an_old_token(group: Group) -> None:
     """SIGSTOP for three durations: the middle of a batch is where it wakes up, with records in its hand."""
-    d_s = 3.0
+    d_s = 2.0
     group.create(6)
     group.put(2000)
     frozen, _ = hosts = [start(group, name, d_s) for name in "ab"]
@@ -40,7 +40,7 @@ def test_frozen_host_starts_no_record_and_stores_no_checkpoint_under_an_old_toke
         woken_s = frozen.send(signal.SIGCONT)
         group.wait_until("the host that was frozen has its share again", lambda: is_back(group, frozen, old), 20)
         # Long enough for a checkpoint under the new tokens, and for a late one under an old token.
-        time.sleep(3.0)
+        time.sleep(1.5)
 
     first_s = min(each.at_s for each in group.journals.started() if each.pid == frozen.pid and each.at_s > woken_s)
     figure(f"frozen for {3 * d_s} s with {len(old)} leases; first record {first_s - woken_s:.2f} s after it went on")

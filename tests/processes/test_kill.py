@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.processes.dynamodb.tables import repeated
 from tests.processes.harness import Group, Host
 from tests.processes.histories import overlaps, stale_starts
 from tests.processes.scaling import figure
@@ -23,7 +24,7 @@ BEAT_S = D_S / 3
 WORST_S = D_S + 1.5 * BEAT_S
 MEDIAN_S = 1.2 * D_S
 PARTITIONS = 12
-KILLS = 10
+KILLS = int(repeated(10, 6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +77,9 @@ def test_partitions_of_a_killed_host_are_handled_again_within_the_bound(group: G
 
 
 def test_partitions_of_killed_hosts_are_handled_again_with_a_median_of_a_fifth_over_the_duration(group: Group) -> None:
-    """Ten kills at different moments of the beat, each host replaced before the next."""
+    """Each kill at another moment of the beat, and each host replaced before the next."""
     group.create(PARTITIONS)
-    group.put(4000)
+    group.put(400 * KILLS)
     hosts = [start(group, name) for name in ("h1", "h2", "h3")]
     worst: list[float] = []
     for number in range(KILLS):

@@ -86,31 +86,39 @@ def opened(group: Group, host: Host) -> dict[str, tuple[float, int, str]]:
     }
 
 
-@pytest.mark.parametrize("how", ["kill", "clean stop"])
-def test_c31_survivors_share_what_a_host_leaves_behind(how: str, any_group: Group) -> None:
-    """A dead host must not be counted any more, nor one that has gone."""
+def test_c31_survivors_share_what_a_host_leaves_behind(any_group: Group) -> None:
+    """A host that has gone must not be counted any more, nor a dead one."""
     group = any_group
     d_s, balance_s = scaled(6.0), scaled(2.0)
     group.create(6)
-    hosts = [group.start(name, lease_duration_s=d_s) for name in "abc"]
-    group.wait_balanced(hosts)
-    began_s = hosts[0].terminate() if how == "clean stop" else now_s()
-    if how == "kill":
-        hosts[0].kill()
-    status = hosts[0].wait(10)
+    stopped, killed, other = [group.start(name, lease_duration_s=d_s) for name in "abc"]
+    group.wait_balanced([stopped, killed, other])
+    told_s = stopped.terminate()
+    status = stopped.wait(10)
     gone_s = now_s()
-    # The bound for a clean stop is from its end on: until then the host hands over.
-    bound_s = d_s + 3 * balance_s if how == "kill" else 2 * balance_s
-    from_s = began_s if how == "kill" else gone_s
-    shares = group.wait_balanced(hosts[1:])
-    shared_s = max(at_s(line) for host in hosts[1:] for line in host.named("lease.acquired"))
-    took_s = max(0.0, shared_s - from_s)
+    after_stop = group.wait_balanced([killed, other])
+    # The bound is from its end on: until then the host hands over.
+    stop_s = last_acquired_s(killed, other) - gone_s
+
+    late = group.start("d", lease_duration_s=d_s)
+    group.wait_balanced([killed, other, late])
+    killed_s = killed.kill()
+    after_kill = group.wait_balanced([other, late])
+    kill_s = last_acquired_s(other, late) - killed_s
 
     tell_factor()
-    figure(f"{how}: 3 each {took_s:.2f} s after (bound {bound_s:.2f} s), {shared_s - began_s:.2f} s after the signal")
-    assert status == (-signal.SIGKILL if how == "kill" else 0)
-    assert shares == {"b": 3, "c": 3}
-    assert took_s <= bound_s
+    figure(
+        f"clean stop: 3 each {stop_s:+.2f} s after its end (bound {2 * balance_s:.2f} s), {gone_s - told_s:.2f} s long"
+    )
+    figure(f"kill: 3 each {kill_s:.2f} s after it (bound {d_s + 3 * balance_s:.2f} s)")
+    assert (status, after_stop, after_kill) == (0, {"b": 3, "c": 3}, {"c": 3, "d": 3})
+    assert stop_s <= 2 * balance_s
+    assert kill_s <= d_s + 3 * balance_s
+
+
+def last_acquired_s(*hosts: Host) -> float:
+    """Return when the last of these hosts' leases was acquired."""
+    return max(at_s(line) for host in hosts for line in host.named("lease.acquired"))
 
 
 def test_c60_sigterm_to_process_one_ends_the_record_in_hand_and_frees_every_lease(any_group: Group) -> None:
