@@ -41,11 +41,12 @@ endif
 
 # Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
 CALLS := .aws-calls
-test test-processes test-servers: export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
-test test-processes test-servers: export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
+NOTED := test test-virtual test-simulation test-essential test-processes test-servers test-others test-dynamodb
+$(NOTED): export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
+$(NOTED): export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
 .NOTPARALLEL:
-.PHONY: help venv servers lint test test-processes test-servers test-deploy policy cases-full bench-store simulate mutants demo
+.PHONY: $(NOTED) help venv servers lint test-deploy policy cases-full bench-store simulate mutants demo
 .PHONY: demo-kinesis has-node has-chromium has-systemd has-prometheus constraints clean
 .DEFAULT_GOAL := help
 
@@ -95,29 +96,44 @@ lint: $(STAMP) ## Run ruff and mypy --strict.
 	@echo "== mypy --strict"
 	@$(RUN) -m mypy --no-error-summary
 
-test: lint ## Run all checks and tests but the long ones with real processes and servers; about 8 minutes.
+test: lint test-virtual test-simulation test-essential ## Run all checks and tests but the long ones with real processes and servers; about 8 minutes.
+	@:
+
+test-virtual: $(STAMP)
 	@echo "== tests in virtual time"
-	@$(RUN) -m pytest -q -n 2 -m 'not processes and not servers and not deploy and not whole_year and not bench' \
+	@$(RUN) -m pytest -q -n 2 --dist worksteal -m 'not processes and not servers and not deploy and not whole_year and not bench' \
 		--ignore tests/simulation/test_simulation.py
+
+test-simulation: $(STAMP)
 	@echo "== simulation: old failures, fresh seeds, runs that repeat"
 	@$(RUN) -m pytest -q -s tests/simulation/test_simulation.py
-	@echo "== essential tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and essential and not servers and not deploy and not whole_year and not bench'
 
-test-processes: $(STAMP) ## Run the other tests with real processes; under 9 minutes.
+# Those with real processes mostly wait for time to pass, so more of them run at once than there are cores.
+test-essential: $(STAMP)
+	@echo "== essential tests with real processes"
+	@$(RUN) -m pytest -q -n 3 --dist worksteal -m 'processes and essential and not servers and not deploy and not whole_year and not bench'
+
+test-processes: $(STAMP) ## Run the other tests with real processes; about 4 minutes.
 	@echo "== tests with real processes"
-	@$(RUN) -m pytest -q -m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
+	@$(RUN) -m pytest -q -n 3 --dist worksteal \
+		-m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
 		--ignore tests/processes/dynamodb
 
-test-servers: has-chromium servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
+test-servers: test-others test-dynamodb ## Run the tests on servers and programs that make test does without: ministack, Chromium.
+	@:
+
+test-others: has-chromium servers
 	@echo "== tests on other servers"
-	@$(RUN) -m pytest -q -n 2 -m 'servers and not deploy and not whole_year and not bench' --ignore tests/processes/dynamodb
+	@$(RUN) -m pytest -q -n 2 --dist worksteal -m 'servers and not deploy and not whole_year and not bench' \
+		--ignore tests/processes/dynamodb
+
+test-dynamodb: servers
 	@echo "== field cases on DynamoDB"
-	@$(RUN) -m pytest -q -n 2 -m 'not whole_year and not bench' tests/processes/dynamodb
+	@$(RUN) -m pytest -q -n 3 --dist worksteal -m 'not whole_year and not bench' tests/processes/dynamodb
 
 test-deploy: has-systemd has-prometheus servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
 	@echo "== deploy/ and the packages"
-	@$(RUN) -m pytest -q -n 2 --dist loadgroup -m deploy tests/deploy
+	@$(RUN) -m pytest -q -n 2 --dist loadfile -m deploy tests/deploy
 
 policy: $(STAMP) ## Compare the IAM policy with the calls that make test and make test-servers made since make clean.
 	@echo "== IAM policy"
