@@ -19,8 +19,7 @@ from tests.processes.scaling import figure
 
 __all__: list[str] = []
 
-# One worker has what runs.
-pytestmark = [pytest.mark.processes, pytest.mark.deploy, pytest.mark.xdist_group("observed")]
+pytestmark = [pytest.mark.processes, pytest.mark.deploy]
 
 PATIENCE_S: Final = 60.0
 OWNERS: Final = 'sum by (partition) (processor_host_leases_held{group="moved"})'
