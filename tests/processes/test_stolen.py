@@ -21,8 +21,9 @@ BEAT_S = D_S / 3
 RECORD_S = scaled(0.05)
 ALONE_S = scaled(repeated(60.0, 12.0))
 PREFETCHED = 500
-HELD_AT = str(int(ALONE_S / RECORD_S))
-"""Where A is by then, or soon after."""
+BATCH = 20
+HELD_AT = str(int(ALONE_S / RECORD_S) // BATCH * BATCH + BATCH // 2)
+"""Where A is by then, or soon after: in the middle of a batch, the rest of which must not follow."""
 
 
 @pytest.mark.parametrize("end", ["asked", "forced"])
@@ -31,7 +32,7 @@ def test_c02_old_owner_hands_out_no_buffered_record_after_its_lease_was_stolen(e
     group = any_group
     group.create(2)
     group.put(2 * int(HELD_AT) + 2 * PREFETCHED)
-    flags = ("--batch-records-max", "20", "--prefetch-records-max", str(PREFETCHED), "--handoff-s", repr(D_S))
+    flags = ("--batch-records-max", str(BATCH), "--prefetch-records-max", str(PREFETCHED), "--handoff-s", repr(D_S))
     # A record that cannot be cancelled outlasts the hand-over. On both, for nobody knows which one B will ask for.
     hold, env = group.folder / journal.HOLD, {journal.HELD: HELD_AT} if end == "forced" else {}
     hold.touch()
