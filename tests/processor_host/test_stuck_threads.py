@@ -76,7 +76,7 @@ async def test_thread_that_hangs_is_named_everywhere_and_paused_and_keeps_its_le
                 asked_s = time.monotonic()
                 while time.monotonic() < asked_s + 1.5:
                     assert lease() == (True, True)
-                    await anyio.sleep(0.05)
+                    await anyio.sleep(0.02)
                 back.set()
                 while lease() != (True, False):
                     await anyio.sleep(0.02)
