@@ -7,6 +7,7 @@ before nobody saw move.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ RECORDS: Final = 40
 MOVED_D_S: Final = 4.0
 FAULTY: Final = "tests.deploy.observed.faulty:Faulty"
 BLOCKING: Final = "tests.deploy.observed.faulty:Blocking"
-INSTANCES: Final = ("a", "b", "c", "faulty", "blocking", "cut")
+INSTANCES: Final = ("a", "b", "c", "faulty", "blocking", "led", "cut")
 AGAIN: Final = "faulty-again"
 """The instance under which one host is scraped a second time."""
 
@@ -46,6 +47,7 @@ class Observed:
         moved: Hosts a and b, which share twelve partitions and are well; there is room for c.
         faulty: One host, whose records fail in all ways; it is scraped under two names.
         blocking: One host that may hold one of its two partitions, and blocks its event loop.
+        led: One host with two singletons, of which one fails.
         cut: One host whose table, behind a proxy, answers nothing any more.
     """
 
@@ -53,16 +55,17 @@ class Observed:
     moved: PortedGroup
     faulty: PortedGroup
     blocking: PortedGroup
+    led: PortedGroup
     cut: TableGroup
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        return self.moved, self.faulty, self.blocking, self.cut
+        return self.moved, self.faulty, self.blocking, self.led, self.cut
 
 
 @pytest.fixture(scope="session")
 def observed(tmp_path_factory: pytest.TempPathFactory, moto_url: str) -> Iterator[Observed]:
-    """Four groups and what watches them; gone when the session of pytest is over."""
+    """Five groups and what watches them; gone when the session of pytest is over."""
     folder = tmp_path_factory.mktemp("observed")
     ports = chosen_ports()
     with ExitStack() as stack:
@@ -81,7 +84,12 @@ def observed(tmp_path_factory: pytest.TempPathFactory, moto_url: str) -> Iterato
             started(folder / "prometheus", {**{name: ports[name] for name in INSTANCES}, AGAIN: ports["faulty"]})
         )
         made = Observed(
-            prometheus=prometheus, moved=ported("moved"), faulty=ported("faulty"), blocking=ported("blocking"), cut=cut
+            prometheus=prometheus,
+            moved=ported("moved"),
+            faulty=ported("faulty"),
+            blocking=ported("blocking"),
+            led=ported("led"),
+            cut=cut,
         )
         begin(made, ports)
         wait_for_scrapes(made)
@@ -123,6 +131,8 @@ def begin(made: Observed, ports: dict[str, int]) -> None:
         *("--max-leases", "1", "--checkpoint", "manual", "--checkpoint-interval-s", "0.2"),
         processor=BLOCKING,
     )
+    made.led.create(1)
+    made.led.start("led", *made.led.ported("led"), command=[sys.executable, "-m", "tests.deploy.observed.led"])
 
 
 def start_moved(group: PortedGroup, name: str) -> Host:

@@ -110,7 +110,8 @@ def test_every_query_of_the_dashboard_finds_numbers(journey: Journey, observed: 
     prometheus.wait_until("a has handled records", lambda: prometheus.values(handled).get((), 0.0) > 0, PATIENCE_S)
     found: dict[tuple[str, str], list[float]] = {}
     for query in queries():
-        series = prometheus.grafana(query.expr, group="moved")
+        # The command line has no singletons.
+        series = prometheus.grafana(query.expr, group="led" if "singleton" in query.expr else "moved")
         found[query.panel, query.expr] = [value for each in series for _, value in each.samples]
 
     assert [at for at, values in found.items() if not values or any(math.isnan(value) for value in values)] == []
@@ -145,6 +146,7 @@ def test_every_metric_that_is_named_is_exported_and_every_exported_one_is_docume
         ("ProcessorHostPartitionUnowned", "blocking"),
         ("ProcessorHostLoopStalled", "blocking"),
         ("ProcessorHostCheckpointStalled", "blocking"),
+        ("ProcessorHostSingletonFailures", "led"),
         ("ProcessorHostStoreErrors", "cut"),
         ("ProcessorHostNoPlanRound", "cut"),
         ("ProcessorHostBeatSlow", "cut"),
@@ -159,6 +161,16 @@ def test_alert_fires_at_its_fault(alert: str, group: str, observed: Observed) ->
         return {labels["group"] for labels in prometheus.firing(alert)}
 
     prometheus.wait_until(f"{alert} fires for {group}", lambda: group in groups(), PATIENCE_S)
+
+
+def test_alert_speaks_of_the_singleton_that_does_not_run_and_of_no_other(observed: Observed) -> None:
+    """One that is named for all of a group would not say where to look."""
+    prometheus = observed.prometheus
+
+    def speaks_of() -> list[tuple[str, str]]:
+        return [(labels["group"], labels["singleton"]) for labels in prometheus.firing("ProcessorHostSingletonIdle")]
+
+    prometheus.wait_until("one singleton is missed", lambda: speaks_of() == [("led", "fails")], PATIENCE_S)
 
 
 def test_alert_fires_when_fencing_tokens_are_raised_under_a_host_at_work(observed: Observed) -> None:
