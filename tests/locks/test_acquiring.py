@@ -16,6 +16,7 @@ from partitions.locks import LockAcquired, LockEnd, LockEnded, LockLease
 from partitions.verbs import Applied, Beat, Fence, Leave, Refused
 from tests.locks.stage import BEAT_S, CALL_S, DURATION_S, EXPIRY_S, POLL_S, VALIDITY_S, LockStage, of
 from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, about, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -90,7 +91,7 @@ async def test_session_holds_a_lock_once_and_its_own_tasks_wait_for_one_another(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(contend)
             tasks.start_soon(contend)
-            await anyio.sleep(1)
+            await passes(1)
             assert order == []
             await lease.release()
 
@@ -156,7 +157,7 @@ async def test_one_that_waits_has_a_released_lock_within_a_look() -> None:
                 had_s.append(stage.now_s)
 
             tasks.start_soon(wait)
-            await anyio.sleep(10)
+            await passes(10)
             reads = [at_s for at_s, call in stage.network.calls if call.operation == "read_lock" and call.place == "b"]
             await lease.release()
             released_s = stage.now_s
@@ -179,7 +180,7 @@ async def test_every_look_at_the_item_is_told() -> None:
                 await b.acquire("nightly", on_look=lambda item: owners.append(None if item is None else item.owner))
 
             tasks.start_soon(follow)
-            await anyio.sleep(1)
+            await passes(1)
             tasks.cancel_scope.cancel()
 
         assert set(owners) == {a.session_id}
@@ -231,7 +232,7 @@ async def test_contender_that_has_just_come_waits_a_whole_duration_too() -> None
     async with stage.contender("a") as a:
         await a.try_acquire("nightly")
         stage.cut("a")
-        await anyio.sleep(2 * DURATION_S)
+        await passes(2 * DURATION_S)
         began_s = stage.now_s
 
         async with stage.contender("b") as b:
@@ -264,7 +265,7 @@ async def test_owner_whose_beat_arrives_as_it_is_fenced_lives() -> None:
             lambda call: call.operation == "read_session" and call.place == "b",
             changes=lambda session: replace(session, beat=0),
         )
-        await anyio.sleep(EXPIRY_S)
+        await passes(EXPIRY_S)
 
         assert await b.try_acquire("nightly") is None
 
@@ -272,7 +273,7 @@ async def test_owner_whose_beat_arrives_as_it_is_fenced_lives() -> None:
         assert isinstance(fence.result, Refused)
         assert (lease.is_held(), stage.lock()) == (True, stage.held_by(a, 1))
         # The answer to the fence was a look.
-        await anyio.sleep(EXPIRY_S - 1)
+        await passes(EXPIRY_S - 1)
         assert await b.try_acquire("nightly") is None
         assert len(stage.sent(Fence)) == 1
 
@@ -285,7 +286,7 @@ async def test_tries_again_and_again_fence_a_dead_owner_too() -> None:
         stage.cut("a")
         cut_s = stage.now_s
         while (lease := await b.try_acquire("nightly")) is None:
-            await anyio.sleep(1)
+            await passes(1)
 
         assert EXPIRY_S <= stage.now_s - cut_s <= EXPIRY_S + 1 + 6 * LATENCY_S
         assert lease.token == 2
@@ -298,7 +299,7 @@ async def test_contender_without_a_living_session_of_its_own_acquires_nothing() 
     assert await session.try_acquire("nightly") is None
     async with session:
         stage.cut("a")
-        await anyio.sleep(VALIDITY_S)
+        await passes(VALIDITY_S)
         assert await session.try_acquire("nightly") is None
 
     assert stage.sent(AcquireLock) == []
@@ -318,9 +319,9 @@ async def test_one_that_waits_goes_on_under_its_next_session() -> None:
 
             tasks.start_soon(wait)
             stage.cut("b")
-            await anyio.sleep(2 * DURATION_S)
+            await passes(2 * DURATION_S)
             stage.mend("b")
-            await anyio.sleep(DURATION_S)
+            await passes(DURATION_S)
             assert b.session_id not in (None, first)
             await lease.release()
 
@@ -359,10 +360,10 @@ async def test_try_whose_answer_is_lost_raises_and_the_lock_is_released_soon() -
             await session.try_acquire("nightly")
         assert (stage.lock(), session.held) == (stage.held_by(session, 1), {})
 
-        await anyio.sleep(BEAT_S + 2 * LATENCY_S)
+        await passes(BEAT_S + 2 * LATENCY_S)
 
         assert stage.lock() == stage.free(1)
-        await anyio.sleep(3 * BEAT_S)
+        await passes(3 * BEAT_S)
         assert len(stage.sent(ReleaseLock)) == 1
 
 
@@ -373,7 +374,7 @@ async def test_acquire_that_arrives_long_after_it_was_given_up_is_released() -> 
         stage.disturb(verb_of(AcquireLock), before_s=4.3 * BEAT_S, times=1)
         with pytest.raises(StoreUnavailable):
             await a.try_acquire("nightly")
-        await anyio.sleep(3.9 * BEAT_S)
+        await passes(3.9 * BEAT_S)
         assert stage.lock() == stage.held_by(a, 1)
 
         taken = await b.acquire("nightly")
@@ -381,7 +382,7 @@ async def test_acquire_that_arrives_long_after_it_was_given_up_is_released() -> 
         assert (taken.token, a.held) == (2, {})
         reads = len([None for _, call in stage.network.calls if call.operation == "read_some_locks"])
         await taken.release()
-        await anyio.sleep(3 * BEAT_S)
+        await passes(3 * BEAT_S)
         assert reads == len([None for _, call in stage.network.calls if call.operation == "read_some_locks"])
 
 
@@ -392,7 +393,7 @@ async def test_acquire_that_arrives_twice_changes_nothing_the_second_time() -> N
         stage.disturb(verb_of(AcquireLock), repeat_after_s=1.0, times=1)
         await of(await session.try_acquire("nightly")).release()
 
-        await anyio.sleep(2)
+        await passes(2)
 
         assert stage.lock() == stage.free(1)
 
@@ -405,7 +406,7 @@ async def test_acquire_that_is_cancelled_on_its_way_is_released() -> None:
             await session.acquire("nightly")
         assert stage.lock() == stage.held_by(session, 1)
 
-        await anyio.sleep(BEAT_S + 2 * LATENCY_S)
+        await passes(BEAT_S + 2 * LATENCY_S)
 
         assert (stage.lock(), session.held) == (stage.free(1), {})
 
@@ -439,7 +440,7 @@ async def test_acquire_waits_while_the_store_is_away_and_tries_with_growing_wait
                 assert (await session.acquire("nightly")).token == 1
 
             tasks.start_soon(wait)
-            await anyio.sleep(20)
+            await passes(20)
             stage.network.faults.remove(away)
 
         tried_s = [at_s for at_s, call in stage.network.calls if call.operation == "read_lock"]

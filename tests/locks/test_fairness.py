@@ -12,6 +12,7 @@ import pytest
 from partitions.locks import Session
 from tests.locks.stage import LockStage
 from tests.stage import VIRTUAL_TIME
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -36,9 +37,9 @@ async def turns_of(stage: LockStage, *, hold_s: float, pause_s: float, seed: int
             async with await session.acquire("nightly") as lease:
                 assert lease.is_held()
                 turns.append(session.host_id)
-                await anyio.sleep(hold_s)
+                await passes(hold_s)
             if pause_s:
-                await anyio.sleep(random.uniform(0, pause_s))
+                await passes(random.uniform(0, pause_s))
 
     async def live(host_id: str) -> None:
         async with stage.contender(host_id) as session:
@@ -81,7 +82,7 @@ async def test_one_that_has_waited_for_long_looks_as_often_as_one_that_has_just_
     async with stage.contender("a") as a, stage.contender("b") as b, anyio.create_task_group() as tasks:
         await a.acquire("nightly")
         tasks.start_soon(b.acquire, "nightly")
-        await anyio.sleep(240)
+        await passes(240)
         looks = [at_s for at_s, call in stage.network.calls if call.operation == "read_lock" and call.place == "b"]
         tasks.cancel_scope.cancel()
 

@@ -25,6 +25,7 @@ from partitions.verbs import Beat
 from tests.builders import an_acquire_of_lock
 from tests.locks.stage import BEAT_S, CALL_S, DURATION_S, VALIDITY_S, LockStage, of
 from tests.stage import LATENCY_S, VIRTUAL_TIME, HandClock, about, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -51,7 +52,7 @@ async def test_lease_goes_on_with_the_beats_and_ends_when_none_is_answered() -> 
     stage = LockStage()
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
-        await anyio.sleep(10 * DURATION_S)
+        await passes(10 * DURATION_S)
         assert lease.is_held()
         assert VALIDITY_S - BEAT_S - LATENCY_S <= lease.remaining_s() <= VALIDITY_S
 
@@ -71,10 +72,10 @@ async def test_beats_that_fail_are_tried_again_with_growing_waits_until_one_work
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
         away = stage.disturb(verb_of(Beat), raises=StoreUnavailable("away"))
-        await anyio.sleep(VALIDITY_S - BEAT_S)
+        await passes(VALIDITY_S - BEAT_S)
         stage.network.faults.remove(away)
         tried_s = stage.sent_at_s(Beat)
-        await anyio.sleep(CALL_S)
+        await passes(CALL_S)
 
         waits = [after - before for before, after in pairwise(tried_s)]
         assert waits[0] <= CALL_S / 8
@@ -124,7 +125,7 @@ async def test_renew_beats_now_and_is_true_once_that_is_answered() -> None:
     stage = LockStage()
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
-        await anyio.sleep(BEAT_S / 2)
+        await passes(BEAT_S / 2)
         sent_s = stage.now_s
 
         assert await lease.renew() is True
@@ -183,7 +184,7 @@ async def test_renew_raises_how_the_store_failed_and_the_lease_is_held_still(
         assert (lease.is_held(), lease.ended.is_set()) == (True, False)
         assert lease.remaining_s() > 0
         stage.network.faults.remove(fault)
-        await anyio.sleep(CALL_S + BEAT_S)
+        await passes(CALL_S + BEAT_S)
         assert lease.remaining_s() > VALIDITY_S - BEAT_S - LATENCY_S
 
 
@@ -227,7 +228,7 @@ async def test_release_that_arrives_again_later_leaves_the_successor_alone() -> 
         stage.disturb(verb_of(ReleaseLock), repeat_after_s=1.0, times=1)
         await of(await a.try_acquire("nightly")).release()
         again = of(await a.try_acquire("nightly"))
-        await anyio.sleep(2)
+        await passes(2)
         assert (again.is_held(), stage.lock()) == (True, stage.held_by(a, 2))
         assert await b.try_acquire("nightly") is None
 
@@ -256,12 +257,12 @@ async def test_release_that_fails_is_told_and_is_sent_again_once_a_beat() -> Non
         assert stage.events_of(LockReleaseFailed) == [LockReleaseFailed(lock="nightly", token=1, error="away")]
         assert (lease.end_reason, a.held, stage.lock()) == (LockEnd.RELEASED, {}, stage.held_by(a, 1))
         assert len(stage.sent(ReleaseLock)) == 3
-        await anyio.sleep(SOON_S)
+        await passes(SOON_S)
         assert len(stage.sent(ReleaseLock)) == 4
         stage.network.faults.remove(away)
-        await anyio.sleep(SOON_S)
+        await passes(SOON_S)
         assert stage.lock() == stage.free(1)
-        await anyio.sleep(3 * BEAT_S)
+        await passes(3 * BEAT_S)
         assert len(stage.sent(ReleaseLock)) == 5
 
 
@@ -289,7 +290,7 @@ async def test_lock_whose_release_failed_may_be_acquired_again_by_its_session() 
 
         again = of(await session.try_acquire("nightly"))
 
-        await anyio.sleep(4 * BEAT_S)
+        await passes(4 * BEAT_S)
         assert (again.is_held(), again.token > 1, stage.lock()) == (True, True, stage.held_by(session, again.token))
 
 
@@ -300,7 +301,7 @@ async def test_release_is_shielded_from_cancellation() -> None:
         with anyio.CancelScope() as scope:
             async with await session.acquire("nightly"):
                 scope.cancel()
-                await anyio.sleep(60)
+                await passes(60)
 
         assert stage.lock() == stage.free(1)
 
@@ -362,7 +363,7 @@ async def test_lease_that_is_lost_ends_for_good_within_a_beat(
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
         other = of(await session.try_acquire("other"))
-        await anyio.sleep(2.5 * BEAT_S)
+        await passes(2.5 * BEAT_S)
         assert lease.is_held()
         lose(stage, lease)
         lost_s = stage.now_s
@@ -372,7 +373,7 @@ async def test_lease_that_is_lost_ends_for_good_within_a_beat(
         assert stage.now_s - lost_s <= SOON_S
         assert (lease.is_held(), lease.end_reason, lease.remaining_s()) == (False, reason, 0.0)
         assert (await lease.release(), await lease.renew()) == (False, False)
-        await anyio.sleep(2 * BEAT_S)
+        await passes(2 * BEAT_S)
         assert lease.end_reason is reason
         assert other.is_held() == (reason is not LockEnd.STORE_GONE)
     # What it had is not freed for another.
@@ -387,11 +388,11 @@ async def test_locks_that_are_held_are_read_together_once_a_beat_and_none_costs_
         return [at_s for at_s, call in stage.network.calls if call.operation == "read_some_locks"]
 
     async with stage.contender() as session:
-        await anyio.sleep(5 * BEAT_S)
+        await passes(5 * BEAT_S)
         assert looks() == []
         for name in ("one", "two", "three"):
             await session.try_acquire(name)
-        await anyio.sleep(10 * BEAT_S)
+        await passes(10 * BEAT_S)
         assert len(looks()) in (9, 10)
         assert all(after - before == about(BEAT_S + LATENCY_S) for before, after in pairwise(looks()))
 
@@ -404,7 +405,7 @@ async def test_look_that_fails_is_told_and_ends_nothing() -> None:
         matches = lambda call: call.operation == "read_some_locks"  # noqa: E731
         stage.disturb(matches, raises=StoreMisconfigured("denied"), times=1)
         stage.disturb(matches, fail_before=True, times=1)
-        await anyio.sleep(3 * BEAT_S)
+        await passes(3 * BEAT_S)
 
         told = [event.error for event in stage.events_of(LocksUnread)]
         assert told == ["denied", "read_some_locks: a fault on the way"]
@@ -417,12 +418,12 @@ async def test_look_that_was_sent_before_an_acquire_ends_nothing() -> None:
     async with stage.contender() as session:
         first = of(await session.try_acquire("nightly"))
         stage.disturb(lambda call: call.operation == "read_some_locks", after_s=CALL_S / 2, times=1)
-        await anyio.sleep(BEAT_S)
+        await passes(BEAT_S)
         assert [call.operation for _, call in stage.network.calls][-1] == "read_some_locks"
         await first.release()
         second = of(await session.try_acquire("nightly"))
 
-        await anyio.sleep(CALL_S)
+        await passes(CALL_S)
 
         assert (second.token, second.is_held()) == (2, True)
 
@@ -438,7 +439,7 @@ async def test_guard_cancels_its_body_when_the_lease_ends() -> None:
         stage.forget()
         began_s = stage.now_s
         with pytest.raises(LockLost, match=r"token 1 has ended \(seen taken\)"), lease.guard():
-            await anyio.sleep(3600)
+            await passes(3600)
 
         assert stage.now_s - began_s <= SOON_S
 
@@ -449,7 +450,7 @@ async def test_guard_lets_a_body_end_and_does_not_begin_one_under_a_lease_that_h
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
         with lease.guard():
-            await anyio.sleep(1)
+            await passes(1)
         await lease.release()
 
         with pytest.raises(LockLost), lease.guard():
@@ -462,7 +463,7 @@ async def test_guard_leaves_a_cancellation_that_is_not_its_own() -> None:
     async with stage.contender() as session:
         lease = of(await session.try_acquire("nightly"))
         with anyio.move_on_after(1) as scope, lease.guard():
-            await anyio.sleep(60)
+            await passes(60)
 
         assert (scope.cancelled_caught, lease.is_held()) == (True, True)
 

@@ -17,6 +17,7 @@ from partitions.verbs import Beat, Leave, Register
 from tests.builders import a_lease, a_session
 from tests.locks.stage import BEAT_S, CALL_S, DURATION_S, VALIDITY_S, LockStage, of
 from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -36,7 +37,7 @@ async def test_session_registers_beats_and_leaves() -> None:
         times = {"duration_s": DURATION_S, "handoff_s": DURATION_S}
         assert item == a_session(session.session_id, capacity=0.0, extra=extra, **times)
         assert session.session_id.startswith("a:")
-        await anyio.sleep(10 * DURATION_S)
+        await passes(10 * DURATION_S)
         assert len(stage.sent(Beat)) in (29, 30)
 
     assert stage.store.sessions_now(GROUP) == ()
@@ -68,10 +69,10 @@ async def test_session_that_is_lost_goes_on_under_a_new_id_and_its_locks_have_en
         first = session.session_id
         lease = of(await session.try_acquire("nightly"))
         stage.cut("a")
-        await anyio.sleep(VALIDITY_S)
+        await passes(VALIDITY_S)
         assert (session.session_id, session.held, lease.end_reason) == (None, {}, LockEnd.SESSION_ENDED)
         stage.mend("a")
-        await anyio.sleep(DURATION_S)
+        await passes(DURATION_S)
 
         assert session.session_id not in (None, first)
         assert [item.session_id for item in stage.store.sessions_now(GROUP)] == [session.session_id]
@@ -86,7 +87,7 @@ async def test_session_that_was_fenced_ends_with_its_next_beat() -> None:
         stage.fence(lease.owner)
         with anyio.fail_after(BEAT_S + LATENCY_S):
             await lease.ended.wait()
-        await anyio.sleep(1)
+        await passes(1)
 
         assert of(await session.try_acquire("nightly")).owner != lease.owner
 
@@ -96,7 +97,7 @@ async def test_session_begins_again_with_growing_pauses_while_the_store_denies_i
     stage = LockStage()
     async with stage.contender() as session:
         denied = stage.disturb(verb_of(Beat, Register), raises=StoreMisconfigured("denied"))
-        await anyio.sleep(20 * DURATION_S)
+        await passes(20 * DURATION_S)
         tried_s = stage.sent_at_s(Register)
         assert session.session_id is None
         assert 5 <= len(tried_s) <= 15
@@ -151,7 +152,7 @@ async def test_cancellation_of_the_body_goes_on_and_the_session_leaves(how: str)
     async def body() -> None:
         async with stage.contender() as session:
             await session.try_acquire("nightly")
-            await anyio.sleep(3600)
+            await passes(3600)
 
     if how == "scope":
         with anyio.move_on_after(1) as scope:
@@ -159,7 +160,7 @@ async def test_cancellation_of_the_body_goes_on_and_the_session_leaves(how: str)
         assert scope.cancelled_caught
     else:
         task = asyncio.get_running_loop().create_task(body())
-        await anyio.sleep(1)
+        await passes(1)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
@@ -175,7 +176,7 @@ async def test_session_that_ends_between_two_lives_leaves_none_behind() -> None:
         [item] = stage.store.sessions_now(GROUP)
         stage.fence(item.session_id)
         while not stage.store.sessions_now(GROUP):
-            await anyio.sleep(LATENCY_S / 4)
+            await passes(LATENCY_S / 4)
         assert session.session_id is None
 
     assert stage.store.sessions_now(GROUP) == ()

@@ -13,6 +13,7 @@ from partitions.locks import LockEnd
 from partitions.verbs import Fence
 from tests.locks.stage import BEAT_S, DURATION_S, LockStage, of
 from tests.stage import LATENCY_S, VIRTUAL_TIME, verb_of
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -68,9 +69,9 @@ async def test_lease_that_never_expires_outlives_a_lost_session_of_its_process()
         other = of(await a.try_acquire("other"))
         first = a.session_id
         stage.cut("a")
-        await anyio.sleep(2 * DURATION_S)
+        await passes(2 * DURATION_S)
         stage.mend("a")
-        await anyio.sleep(DURATION_S)
+        await passes(DURATION_S)
         assert a.session_id not in (None, first)
         assert (lease.is_held(), other.is_held(), await lease.renew()) == (True, False, True)
         assert await a.try_acquire(NAME, expires=False) is None
@@ -116,10 +117,10 @@ async def test_acquire_in_doubt_of_a_lock_that_never_expires_is_settled_also_und
             await a.try_acquire(NAME, expires=False)
         assert stage.lock(NAME) == stage.held_by(a, 1, NAME, expires=False)
         stage.cut("a")
-        await anyio.sleep(2 * DURATION_S)
+        await passes(2 * DURATION_S)
         stage.mend("a")
 
-        await anyio.sleep(2 * BEAT_S)
+        await passes(2 * BEAT_S)
 
         assert (stage.lock(NAME), a.held) == (stage.free(1, NAME, expires=False), {})
 
