@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.simulation.many import Summary, fresh_base, play_many
-from tests.simulation.play import Outcome, play
+from tests.simulation.play import Draws, Outcome, play
 
 __all__ = ["main"]
 
@@ -29,21 +29,21 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("seed", nargs="?", type=int, help="the seed to run")
     what.add_argument("--many", type=int, metavar="N", help="run N seeds on all cores")
-    parser.add_argument("--plain", action="store_true", help="handle batches alone, as for seeds that are marked so")
+    parser.add_argument("--draws", type=Draws, choices=list(Draws), default=Draws.ALL, help="how much is drawn")
     parser.add_argument("--trace", action="store_true", help="show all that happened")
     parser.add_argument("--base", type=int, help="the first of many seeds; another one in every run if not given")
     parser.add_argument("--processes", type=int, help="processes for many seeds; one for each core if not given")
     given = parser.parse_args(arguments)
     return (
-        one(given.seed, given.trace, given.plain)
+        one(given.seed, given.trace, given.draws)
         if given.many is None
         else many(given.many, given.base, given.processes)
     )
 
 
-def one(seed: int, trace: bool, plain: bool) -> int:
+def one(seed: int, trace: bool, draws: Draws) -> int:
     """Run one seed."""
-    outcome = play(seed, plain=plain, digest=True, chronicle=trace)
+    outcome = play(seed, draws=draws, digest=True, chronicle=trace)
     for line in outcome.chronicle:
         print(line)
     print(f"seed {seed} drew:\n{outcome.drawn}\nhistory {outcome.digest}\n{outcome.report()}")

@@ -145,7 +145,8 @@ def tokens(facts: Facts) -> Iterator[str]:
 
 
 def positions(facts: Facts) -> Iterator[str]:
-    """A stored position never goes back, and only the newest term stores one."""
+    """A stored position goes back by a reset alone, and only the newest term stores one."""
+    resets = set(map(id, facts.resets))
     stored: dict[str, float] = defaultdict(float)
     newest: dict[str, tuple[int, str]] = {}
     for write in facts.applied(Acquire, Attempt, SaveCheckpoint, Commit, Release, Complete):
@@ -157,7 +158,7 @@ def positions(facts: Facts) -> Iterator[str]:
         elif (verb.token, verb.owner) != newest.get(verb.partition):
             yield f"by another than the newest term {newest.get(verb.partition)}: {write}"
         at = position_order(item.position)
-        if at < stored[item.partition]:
+        if at < stored[item.partition] and id(write) not in resets:
             yield f"from {stored[item.partition]:g}: {write}"
         stored[item.partition] = at
 

@@ -165,6 +165,20 @@ class Facts:
                 term.ended_s = self.world.kills.get(term.life.place, math.inf)
         return terms
 
+    def is_operators(self, term: Term) -> bool:
+        """Say whether a term is one of a command: its session has no capacity."""
+        return term.life.registered.capacity == 0
+
+    @cached_property
+    def resets(self) -> list[Write]:
+        """The releases by which operators have set a position, in order."""
+        operators = {name for name, life in self.lives.items() if life.registered.capacity == 0}
+        return [
+            write
+            for write in self.applied(Release)
+            if write.verb.owner in operators and write.verb.position is not None
+        ]
+
     @cached_property
     def acquired_s(self) -> dict[str, list[float]]:
         """When each term of a partition was acquired, in order of the tokens 1, 2, 3, …"""
@@ -222,7 +236,7 @@ class Facts:
 
     @cached_property
     def given_up(self) -> list[tuple[str, int, float]]:
-        """Partition and number of each record that got its letter or was skipped, and when."""
+        """Partition and number of each record that got its letter, was skipped or is behind a reset, and when."""
         found = [
             (partition, int(position), at_s)
             for at_s, _, (what, partition, _token, *more) in self.world.notes
@@ -235,6 +249,10 @@ class Facts:
             if isinstance(event, RecordsGivenUp) and event.policy == "skip"
             for number in range(int(event.first), int(event.last) + 1)
         ]
+        for write in self.resets:
+            # Whatever lies in front of it need not be handled any more.
+            to = int(position_order(write.verb.position))
+            found += [(write.verb.partition, number, write.sent_s) for number in range(1, to + 1)]
         for write in self.applied(Commit):
             positions = [operation.key.rpartition("/")[2] for operation in write.verb.operations]
             found += [(write.verb.save.partition, int(position), write.sent_s) for position in positions]

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from partitions.verbs import Applied, Drain, Register
 from tests.simulation.handlers import Letters, handler_of
 from tests.simulation.modes import PLAIN, Modes
 from tests.simulation.parameters import HostParameters, Parameters
+from tests.simulation.sharing import EVEN, Sharing
 from tests.simulation.storm import Storm
 from tests.world.clocks import PlaceClock
+from tests.world.network import Write
 from tests.world.world import World
 
 __all__ = ["CANCELLED", "Exit", "Guest", "Guests"]
@@ -59,7 +62,14 @@ class Guests:
         on_start: Called with the place of each host that was started.
     """
 
-    def __init__(self, world: World, storm: Storm, parameters: Parameters, modes: Modes = PLAIN) -> None:
+    def __init__(
+        self,
+        world: World,
+        storm: Storm,
+        parameters: Parameters,
+        modes: Modes = PLAIN,
+        sharing: Sharing = EVEN,
+    ) -> None:
         self.guests: dict[str, Guest] = {}
         self.drawn_hosts: list[HostParameters] = []
         self.exits: list[Exit] = []
@@ -68,11 +78,16 @@ class Guests:
         self.ill: set[str] = set()
         self.on_start: Callable[[str], None] = lambda _: None
         self.modes = modes
+        self.sharing = sharing
         self.world = world
         self.storm = storm
         self.parameters = parameters
         self.random = Random(f"troubles of {parameters.seed}")
         self._names = 0
+        self._places: dict[str, str] = {}
+        """Of each session."""
+        self._witness = world.network.on_write
+        world.network.on_write = self._note
 
     def start_host(self, host_id: str | None = None, **changes: Any) -> str:
         """Start a host, under a new id unless one is given; return its place."""
@@ -110,6 +125,7 @@ class Guests:
             read_wait_s=drawn.read_wait_s,
             restart_pause_max_s=drawn.restart_pause_max_s,
             **self.modes.settings(),
+            **self.sharing.settings(),
         )
         self.guests[place] = Guest(drawn, self.world.now_s)
         self.on_start(place)
@@ -146,6 +162,16 @@ class Guests:
     def kill_soon(self, place: str) -> None:
         """Kill a place whose record does that, as soon as the caller lets go of the loop."""
         raise NotImplementedError
+
+    def _note(self, write: Write) -> None:
+        """See which sessions are asked to drain, as they are: a command chooses them by itself."""
+        self._witness(write)
+        if isinstance(write.verb, Register):
+            self._places[write.verb.session_id] = write.place
+        elif isinstance(write.verb, Drain) and isinstance(write.result, Applied):
+            guest = self.guests.get(self._places[write.verb.session_id])
+            if guest is not None and guest.told is None:
+                guest.told = "drain"
 
     def _stuck(self, until_s: float) -> None:
         self.stuck_until_s = max(self.stuck_until_s, until_s)

@@ -64,11 +64,16 @@ def letters_of_a_term(facts: Facts) -> Iterator[str]:
 
 
 def letters_of_a_record(facts: Facts) -> Iterator[str]:
-    """A letter that is stored with the checkpoint is written once, whatever dies."""
+    """A letter that is stored with the checkpoint is written once, whatever dies, and once more after each reset."""
+    resets: dict[str, list[int]] = defaultdict(list)
+    for write in facts.resets:
+        resets[write.verb.partition].append(int(position_order(write.verb.position)))
     values = facts.world.store.values_now(GROUP)
     for key, count in values.items():
-        if count > 1:
-            yield f"{count} letters: {key}"
+        _, partition, position = key.split("/")
+        again = sum(to < int(position) for to in resets[partition])
+        if count > 1 + again:
+            yield f"{count} letters: {key}, {again} resets"
 
 
 def handled_behind(facts: Facts) -> Iterator[str]:

@@ -9,6 +9,7 @@ after that; everything written is handled; who is told to stop is gone, with sta
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -17,13 +18,16 @@ import anyio
 from partitions.errors import SourceUnavailable, StoreUnavailable
 from partitions.events import SessionBegan
 from partitions.items import LeaseItem
-from partitions.verbs import Attempt, Beat, SaveCheckpoint
+from partitions.verbs import Acquire, Ask, Attempt, Beat, Release, SaveCheckpoint
+from tests.simulation.backlog import backlog_of
 from tests.simulation.checkers import Failure
 from tests.simulation.facts import Facts
 from tests.simulation.guests import Exit, Guests
+from tests.simulation.levels import uneven_levels
 from tests.simulation.parameters import Parameters
 from tests.world.loop import PLACE, running_loop
-from tests.world.world import World
+from tests.world.network import Write
+from tests.world.world import GROUP, World
 
 __all__ = ["Calm", "judge_exits"]
 
@@ -80,10 +84,10 @@ class Calm:
             await anyio.sleep(left_s)
         since_s = self._world.now_s
         plannable = {lease.partition for lease in self._plannable()}
-        settled_s = 3 * self._drawn.duration_s + self._handoff_s()
+        settled_s = 3 * self._drawn.duration_s + self._handoff_s() + self._guests.sharing.waits_s
         await anyio.sleep(settled_s)
         self._ask_for_one_processor_each(plannable)
-        backlog = sum(at_s == math.inf for done_s in Facts(self._world).done_s.values() for at_s in done_s)
+        backlog = sum(map(len, backlog_of(Facts(self._world)).values()))
         handled_s = (
             settled_s
             + HANDLE_S
@@ -107,8 +111,28 @@ class Calm:
         if waited_s > 0 or self._has_ended(since_s):
             # Hosts left meanwhile, or partitions ended and their children began, perhaps this very moment.
             await anyio.sleep(settled_s)
-        self._ask_for_even_shares()
+        self._ask_for_owners()
+        if self._guests.sharing.is_by_load:
+            await self._even_out()
+        else:
+            self._ask_for_even_shares()
         self._ask_for_one_processor_each({lease.partition for lease in self._plannable()})
+
+    async def _even_out(self) -> None:
+        """
+        Wait until there is a moment at which the loads are even by the weights that are stored.
+
+        For a moment only: a weight that has fallen since it was stored is stored again, minutes later, and others then
+        go by it. A host may see that in its next audit, and what moves then has its hand-off time.
+        """
+        drawn = self._drawn
+        seen_s = drawn.audit_interval_s + drawn.duration_s + self._guests.sharing.steal_delay_s
+        await self._until(
+            "loads are even",
+            lambda: not self._uneven(),
+            within_s=2 * (seen_s + self._handoff_s()),
+            tell=self._uneven,
+        )
 
     async def _rest(self) -> None:
         since_s = self._world.now_s
@@ -116,9 +140,7 @@ class Calm:
             if not info.closed:
                 self._world.source.put(info.partition, b"last", key=info.partition)
         await anyio.sleep(REST_S)
-        for write in self._world.network.history:
-            if write.at_s > since_s and not isinstance(write.verb, Attempt | Beat | SaveCheckpoint):
-                raise Broken("no step in a balanced group", f"{write}")
+        self._ask_for_no_step([write for write in self._world.network.history if write.at_s > since_s])
         if unhandled := self._unhandled():
             raise Broken("everything is handled", f"written {REST_S} s ago to a group at rest: {unhandled}")
         self._ask_for_health()
@@ -153,21 +175,32 @@ class Calm:
                 if [token for _, token in found] != [lease.token] or owners[lease.partition] is None:
                     raise Broken("one running processor each", f"{found} for {lease}; {self._state()}")
 
-    def _ask_for_even_shares(self) -> None:
-        leases = self._plannable()
-        living = self._living()
-        sessions = self._world.sessions()
+    def _ask_for_owners(self) -> None:
+        living, sessions = self._living(), self._world.sessions()
         if len(sessions) != len(living):
             raise Broken("one session for each host", f"hosts {living}; {self._state()}")
-        shares = dict.fromkeys(sessions, 0)
-        for lease in leases:
-            if lease.owner not in shares:
+        for lease in self._plannable():
+            if lease.owner not in sessions:
                 raise Broken("even shares", f"{lease} is owned by nobody; {self._state()}")
-            shares[lease.owner] += 1
+
+    def _ask_for_even_shares(self) -> None:
+        leases, sessions = self._plannable(), self._world.sessions()
+        shares = Counter(lease.owner for lease in leases)
         fair = fair_shares(len(leases), {name: (item.capacity, item.max_leases) for name, item in sessions.items()})
-        for session_id, share in shares.items():
-            if abs(share - fair[session_id]) >= 1:
-                raise Broken("even shares", f"{session_id} owns {share} of {fair}; {self._state()}")
+        for session_id in sessions:
+            if abs(shares[session_id] - fair[session_id]) >= 1:
+                raise Broken("even shares", f"{session_id} owns {shares[session_id]} of {fair}; {self._state()}")
+
+    def _ask_for_no_step(self, writes: list[Write]) -> None:
+        """Where weights count a lease may move, as they change; but it does not move on, or back."""
+        steps = [write for write in writes if not isinstance(write.verb, Attempt | Beat | SaveCheckpoint)]
+        if self._guests.sharing.is_by_load:
+            taken = Counter(write.verb.partition for write in steps if isinstance(write.verb, Acquire))
+            if swinging := {name: number for name, number in taken.items() if number > 1}:
+                raise Broken("no lease swings", f"within {REST_S} s: {swinging}")
+            steps = [write for write in steps if not isinstance(write.verb, Ask | Acquire | Release)]
+        if steps:
+            raise Broken("no step in a balanced group", f"{steps[0]}")
 
     def _ask_for_health(self) -> None:
         if paused := [lease for lease in self._world.leases().values() if lease.paused]:
@@ -178,6 +211,11 @@ class Calm:
                 raise Broken("nobody is needed", f"{place} is not well: {health}")
 
     # --- What is so -------------------------------------------------------------------------------------------------
+
+    def _uneven(self) -> list[str]:
+        group = self._world.store.group_now(GROUP)
+        assert group is not None  # A host has set it up before it began.
+        return uneven_levels(self._plannable(), self._world.sessions().values(), group)
 
     def _living(self) -> list[str]:
         return [place for place in self._guests.guests if not self._world.hosts[place].task.done()]
@@ -213,7 +251,7 @@ class Calm:
 
     def _unhandled(self) -> list[str]:
         """What is still to be done: records, and partitions whose end was not stored."""
-        facts = Facts(self._world)
+        backlog = backlog_of(Facts(self._world))
         leases = self._world.leases()
         found: list[str] = []
         for info in self._world.source.list_now():
@@ -223,10 +261,8 @@ class Calm:
                 continue
             if info.closed and not leases[name].finished:
                 found.append(f"{name} is not finished")
-            done = [at_s < math.inf for at_s in facts.done_s[name]]
-            # A partition is done up to where it was handled for the first time.
-            if not all(done):
-                found.append(f"{name} from {done.index(False)}")
+            if backlog[name]:
+                found.append(f"{name} from {backlog[name][0]}")
         return found
 
     def _state(self) -> str:

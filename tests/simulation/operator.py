@@ -28,13 +28,22 @@ SESSION_ID = "operator:1"
 
 
 class Operator:
-    """One person at a terminal."""
+    """
+    One person at a terminal.
+
+    Attributes:
+        has_paused: Whether something may be paused, by whomever.
+    """
 
     def __init__(self, guests: Guests) -> None:
         self._guests = guests
         self._world = guests.world
         self._drawn = guests.parameters
-        self._has_paused = False
+        self.has_paused = False
+
+    def note_paused(self) -> None:
+        """Note that something may be paused now, by somebody else."""
+        self.has_paused = True
 
     async def drain(self) -> None:
         """Ask a session to drain."""
@@ -56,7 +65,7 @@ class Operator:
             if not able:
                 continue
             lease = random.choice(able)
-            self._has_paused = True
+            self.has_paused = True
             await self._send(Pause(partition=lease.partition, seen_token=lease.token))
             if random.random() < 0.5 and lease.owner is not None:
                 # Else the owner sees it in one of its reads.
@@ -67,7 +76,7 @@ class Operator:
 
     async def resume_some(self) -> None:
         """Resume what is paused now."""
-        self._has_paused = True
+        self.has_paused = True
         for lease in self._world.leases().values():
             if lease.paused:
                 await self._send(self._resume(lease))
@@ -82,7 +91,7 @@ class Operator:
 
     async def resume_all(self, late_s: float) -> None:
         """Resume what is paused once the last late pause has arrived, in a storm that is over."""
-        if not self._has_paused:
+        if not self.has_paused:
             return
         await anyio.sleep(max(0.0, late_s - self._world.now_s) + 2 * self._world.latency_s)
         for lease in self._world.leases().values():

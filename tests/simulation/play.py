@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import anyio
@@ -19,13 +20,15 @@ from tests.simulation.checkers import Failure, check
 from tests.simulation.contenders import Contenders
 from tests.simulation.liveness import Calm, judge_exits
 from tests.simulation.modes import PLAIN, STOP, Modes
+from tests.simulation.outcomes import judge_commands
 from tests.simulation.parameters import Parameters
+from tests.simulation.sharing import EVEN, Sharing
 from tests.simulation.storm import Storm
 from tests.simulation.troubles import Troubles
 from tests.world.loop import run_virtual, running_loop
 from tests.world.world import World
 
-__all__ = ["CRASHED", "Outcome", "play"]
+__all__ = ["CRASHED", "Draws", "Outcome", "play"]
 
 CRASHED = "no exception"
 """The name under which an exception is told that no checker expected; it is no checker's finding."""
@@ -37,6 +40,17 @@ DRAIN_S: Final = 60.0
 LOOK_S: Final = 1.0
 REAL_TIME_LIMIT_S: Final = 240.0
 """For one seed on the real clock, which takes half a second of a core: only what hangs takes so long."""
+
+
+class Draws(StrEnum):
+    """How much of a run is drawn: what there was to be drawn once, and what there is now."""
+
+    PLAIN = "plain"
+    """Parameters alone: batches, tried again for ever, shared by number."""
+    MODES = "modes"
+    """Also how records are handled."""
+    ALL = "all"
+    """Also how partitions are shared, and the commands of operators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +70,8 @@ class Outcome:
     """Of one core, with the judgement."""
     chronicle: tuple[str, ...]
     """All that happened, a line each, where a chronicle was asked for."""
-    plain: bool
-    """Whether it was played without modes."""
+    draws: Draws
+    """What was drawn."""
     drawn: str
     """Every drawn parameter, of the run and of each host."""
 
@@ -66,16 +80,18 @@ class Outcome:
         if not self.failures:
             return f"seed {self.seed}: clean, {self.virtual_s:.0f} virtual seconds in {self.cpu_s:.2f} s"
         found = "\n".join(f"{failure.checker}: {failure.text}" for failure in self.failures)
-        repeat = f"python -m tests.simulation {self.seed}{' --plain' if self.plain else ''} --trace"
+        draws = "" if self.draws is Draws.ALL else f" --draws {self.draws}"
+        repeat = f"python -m tests.simulation {self.seed}{draws} --trace"
         return f"seed {self.seed} failed: {repeat}\n{found}\n{self.drawn}"
 
 
 class _Run:
     """One run and what is left of it, also after a failure."""
 
-    def __init__(self, seed: int, modes: Modes) -> None:
+    def __init__(self, seed: int, draws: Draws) -> None:
         self.parameters = Parameters.draw(seed)
-        self.modes = modes
+        self.modes = PLAIN if draws is Draws.PLAIN else Modes.draw(seed)
+        self.sharing = Sharing.draw(seed, self.parameters.duration_s) if draws is Draws.ALL else EVEN
         self.world: World | None = None
         self.troubles: Troubles | None = None
         self.storm: Storm | None = None
@@ -93,7 +109,7 @@ class _Run:
         )
         self.storm = storm = Storm(world, drawn)
         async with anyio.create_task_group() as tasks:
-            self.troubles = troubles = Troubles(world, storm, drawn, tasks, self.modes)
+            self.troubles = troubles = Troubles(world, storm, drawn, tasks, self.modes, self.sharing)
             contenders = Contenders(world, drawn, locks=self.modes.locks)
             troubles.on_start = contenders.join
             async with anyio.create_task_group() as producing:
@@ -101,6 +117,7 @@ class _Run:
                 producing.start_soon(troubles.operator.pause_now_and_then, name="operator")
                 producing.start_soon(troubles.fall_ill_now_and_then, name="illnesses")
                 producing.start_soon(troubles.resume_now_and_then, name="resumer")
+                producing.start_soon(troubles.commands.give_now_and_then, name="commands")
                 await troubles.run()
                 producing.cancel_scope.cancel()
             storm.end(lose_late=drawn.late_at_heal == "lost")
@@ -113,6 +130,7 @@ class _Run:
             tasks.cancel_scope.cancel()
         troubles.look_after()
         self.failures += judge_exits(world, troubles.exits)
+        self.failures += judge_commands(world, troubles.commands.given)
 
     async def _recover(self, troubles: Troubles) -> None:
         """Wait until what hosts do of themselves about failures is over; plain runs have nothing of it."""
@@ -138,24 +156,24 @@ class _Run:
         """Return every drawn parameter."""
         hosts = [] if self.troubles is None else [host.show() for host in self.troubles.drawn_hosts]
         modes = [] if self.modes is PLAIN else [self.modes.show()]
-        return "\n".join([self.parameters.show(), *modes, *(f"  {host}" for host in hosts)])
+        sharing = [] if self.sharing is EVEN else [self.sharing.show()]
+        return "\n".join([self.parameters.show(), *modes, *sharing, *(f"  {host}" for host in hosts)])
 
 
 def play(
-    seed: int, *, plain: bool = False, trace: bool = False, digest: bool = False, chronicle: bool = False
+    seed: int, *, draws: Draws = Draws.ALL, trace: bool = False, digest: bool = False, chronicle: bool = False
 ) -> Outcome:
     """
     Run one seed.
 
     Args:
         seed: Decides everything.
-        plain: Handle batches as all runs did before there were other modes.
+        draws: How much of a run is drawn, for seeds that failed when there was less.
         trace: Also digest every step of the loop, at a third of the speed.
         digest: Digest the history.
         chronicle: Keep a line for all that happened.
     """
-    modes = PLAIN if plain else Modes.draw(seed)
-    run = _Run(seed, modes)
+    run = _Run(seed, draws)
     began_s = time.process_time()
     virtual_s = 0.0
 
@@ -174,7 +192,7 @@ def play(
     except Exception as error:  # Containment: what no checker expected is told like what one found.
         run.failures.append(Failure(checker=CRASHED, text="".join(traceback.format_exception(error))))
     world = run.world
-    failures = ([] if world is None else check(world, modes)) + run.failures
+    failures = ([] if world is None else check(world, run.modes)) + run.failures
     return Outcome(
         seed=seed,
         failures=tuple(failures),
@@ -184,7 +202,7 @@ def play(
         virtual_s=virtual_s,
         cpu_s=time.process_time() - began_s,
         chronicle=_chronicle(world, run.troubles) if chronicle and world is not None else (),
-        plain=plain,
+        draws=draws,
         drawn=run.drawn(),
     )
 

@@ -39,6 +39,7 @@ from tests.simulation.rare_calls import (
     unanswered,
 )
 from tests.simulation.rare_handling import RARE_HANDLING
+from tests.simulation.rare_sharing import RARE_SHARING
 from tests.world.world import World
 
 __all__ = ["RARE", "SEEN", "count", "table"]
@@ -80,7 +81,7 @@ def given_back(facts: Facts) -> Iterator[object]:
     """A release of a lease that its owner never held: the answer of its acquire was lost."""
     for write in facts.applied(Release):
         term = facts.terms.get((write.verb.partition, write.verb.token))
-        if term is not None and term.began_s == math.inf:
+        if term is not None and term.began_s == math.inf and not facts.is_operators(term):
             yield write
 
 
@@ -280,6 +281,7 @@ RARE: Final[Mapping[str, Callable[[Facts], Iterator[object]]]] = {
     "a lease that is refused because it is paused": refused_as_paused,
     **RARE_HANDLING,
     **RARE_LOCKS,
+    **RARE_SHARING,
     **{f"a cancellation with its {kind.__name__} on its way": cancelled_in(kind) for kind in HOST_WRITES},
 }
 """What is counted, by name."""

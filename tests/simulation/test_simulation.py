@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.many import BASE, directed, fresh_base, play_many
 from tests.simulation.parameters import CUT_DURATIONS, FOCUS, FREEZE_DURATIONS, TROUBLES, Parameters
-from tests.simulation.play import play
+from tests.simulation.play import Draws, play
 from tests.simulation.regressions import REGRESSIONS
 
 __all__: list[str] = []
@@ -29,10 +29,10 @@ for seed in range(int(sys.argv[1])):
 """
 
 
-@pytest.mark.parametrize(("seed", "plain"), [(seed, plain) for seed, plain, _ in REGRESSIONS])
-def test_seed_that_failed_once_is_clean(seed: int, plain: bool) -> None:
+@pytest.mark.parametrize(("seed", "draws"), [(seed, draws) for seed, draws, _ in REGRESSIONS])
+def test_seed_that_failed_once_is_clean(seed: int, draws: Draws) -> None:
     """What was found once must not come back."""
-    outcome = play(seed, plain=plain)
+    outcome = play(seed, draws=draws)
 
     assert not outcome.failures, outcome.report()
 

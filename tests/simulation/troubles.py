@@ -15,10 +15,12 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
+from tests.simulation.commands import Commands
 from tests.simulation.guests import CANCELLED, Guest, Guests
 from tests.simulation.modes import PLAIN, STOP, Modes
 from tests.simulation.operator import Operator
 from tests.simulation.parameters import CUT_DURATIONS, FOCUS, FREEZE_DURATIONS, Parameters
+from tests.simulation.sharing import EVEN, Sharing
 from tests.simulation.storm import Cut, Storm
 from tests.world.loop import PLACE, run_in_place
 from tests.world.network import Call
@@ -43,10 +45,17 @@ class Troubles(Guests):
     """What happens to the hosts of a run, and to its stream."""
 
     def __init__(
-        self, world: World, storm: Storm, parameters: Parameters, tasks: TaskGroup, modes: Modes = PLAIN
+        self,
+        world: World,
+        storm: Storm,
+        parameters: Parameters,
+        tasks: TaskGroup,
+        modes: Modes = PLAIN,
+        sharing: Sharing = EVEN,
     ) -> None:
-        super().__init__(world, storm, parameters, modes)
+        super().__init__(world, storm, parameters, modes, sharing)
         self.operator = Operator(self)
+        self.commands = Commands(self, sharing.commands_every_s, self._in_world, self.operator.note_paused)
         self._tasks = tasks
         self._frozen: dict[str, object] = {}
         self._ambushes: dict[str, tuple[str, str]] = {}
@@ -77,7 +86,7 @@ class Troubles(Guests):
         number = 0
         while True:
             await anyio.sleep(random.expovariate(self.parameters.records_per_s))
-            partition = random.choice(self._open_partitions())
+            partition = self.sharing.one_of(self._open_partitions(), random)
             key = partition if self.modes.keys == 1 else f"{partition}/{number % self.modes.keys}"
             self.world.source.put(partition, b"%d" % number, key=key)
             number += 1
@@ -105,6 +114,7 @@ class Troubles(Guests):
     def heal(self) -> None:
         """End every trouble that goes on."""
         self.did("heal")
+        self.commands.end()
         self._ambushes.clear()
         self.ill.clear()
         for place in list(self._frozen):
@@ -132,6 +142,7 @@ class Troubles(Guests):
                 self._befall(place, kind)
 
     def _called(self, call: Call) -> None:
+        self.commands.called(call)
         operation, kind = self._ambushes.get(call.place, ("", ""))
         if operation == call.operation and self.storm.is_on:
             del self._ambushes[call.place]

@@ -147,10 +147,10 @@ class World:
         self.hosts[place].host.stop()
 
     def kill(self, place: str) -> None:
-        """End a host at this moment, as SIGKILL does: nothing of it runs any more."""
+        """End a host, or whoever else is at a place, at this moment as SIGKILL does: nothing of it runs any more."""
         running_loop().kill(place)
         self.kills[place] = self.now_s
-        del self.hosts[place]
+        self.hosts.pop(place, None)
         for handled in self.journal:
             if handled.place == place and handled.left_s is None:
                 handled.left_s = self.now_s
@@ -158,14 +158,14 @@ class World:
     def freeze(self, place: str, *, clock_stops: bool = False) -> None:
         """Stop a host where it is, as SIGSTOP does, or as a suspended machine whose clock stands still."""
         if clock_stops:
-            self.hosts[place].clock.stand_still()
+            self.clocks[place].stand_still()
             self.suspensions.append((place, self.now_s))
         running_loop().freeze(place)
         self.freezes.append((place, self.now_s, math.inf))
 
     def thaw(self, place: str) -> None:
         """Let a frozen host go on."""
-        clock = self.hosts[place].clock
+        clock = self.clocks[place]
         if clock.stands_still:
             clock.go_on()
         running_loop().thaw(place)

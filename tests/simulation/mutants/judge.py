@@ -15,7 +15,7 @@ from pathlib import Path
 
 import partitions
 from tests.simulation.directed.schedules import Schedule, load_all
-from tests.simulation.play import CRASHED, play
+from tests.simulation.play import CRASHED, Draws, play
 
 __all__ = ["Catch", "Task", "main", "seeds_in"]
 
@@ -64,7 +64,8 @@ def judged(task: Task) -> Iterator[Catch]:
             for failure in schedule.play().failures[:1]:
                 yield Catch(by=name, checker=failure.checker, text=failure.text)
     for seed in task.seeds:
-        for failure in [failure for failure in play(seed, plain=True).failures if failure.checker != CRASHED][:1]:
+        failures = play(seed, draws=Draws.PLAIN).failures
+        for failure in [failure for failure in failures if failure.checker != CRASHED][:1]:
             yield Catch(by=f"seed {seed}", checker=failure.checker, text=failure.text)
 
 
