@@ -34,6 +34,9 @@ def restored(url: str, groups: tuple[str, ...], yes: bool, as_json: bool) -> Non
     found = [administer(name, url, lambda operator, _: note_restored(operator)) for name in names]
     say(
         [asdict(each) for each in found],
-        [f"{each.group}: {count_of(each.partitions, 'token')} raised, restore {each.restore_count}" for each in found],
+        [
+            f"{each.group}: {count_of(each.partitions + each.locks, 'token')} raised, restore {each.restore_count}"
+            for each in found
+        ],
         as_json=as_json,
     )

@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from partitions.items import LockItem, Scalar, SessionItem
-from partitions.lock_verbs import ReleaseLock
+from partitions.lock_verbs import RaiseLock, ReleaseLock
 from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied
 from processor_host.errors import UserError
 from processor_host.operating.operator import Operator
 
-__all__ = ["LockRow", "LockState", "ReleasedLock", "all_locks", "lock_of", "release_lock", "rows_of"]
+__all__ = ["LockRow", "LockState", "ReleasedLock", "all_locks", "lock_of", "raise_lock", "release_lock", "rows_of"]
 
 LockState = Literal["held", "kept", "free", "unreadable"]
 
@@ -134,6 +134,23 @@ async def release_lock(operator: Operator, name: str, *, force: bool = False) ->
                 f"it under token {current.token}, and it was not touched; look at it and run the command again"
             )
     return ReleasedLock(name=name, was_held_by=_holder(lock), token=lock.token)
+
+
+async def raise_lock(operator: Operator, name: str, token: int, *, seen_token: int | None) -> None:
+    """
+    Raise one lock's token, and make the lock where it is not there.
+
+    Raises:
+        UserError: the lock has moved on meanwhile: somebody lives.
+        StoreError: as `Operator.submit`.
+    """
+    result = await operator.submit(RaiseLock(name=name, seen_token=seen_token, token=token))
+    # Refused at the very token that is wanted, it is the echo of an earlier try (rule 9).
+    if not isinstance(result, Applied) and (result.current is None or result.current.token != token):
+        raise UserError(
+            f"lock {name!r} of group {operator.group!r} was changed meanwhile, so somebody is alive; stop all hosts of "
+            "the group, and whatever else holds its locks, and run the command again"
+        )
 
 
 async def _read(operator: Operator, name: str) -> tuple[LockItem, Mapping[str, SessionItem]]:

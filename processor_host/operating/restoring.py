@@ -13,9 +13,11 @@ from typing import Final
 
 import anyio
 
-from partitions.items import LeaseItem
+from partitions.items import LeaseItem, LockItem
+from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied, NoteRestore, Raise
 from processor_host.errors import UserError
+from processor_host.operating.locking import raise_lock
 from processor_host.operating.operator import Operator
 from processor_host.operating.stopped import fence_the_dead
 
@@ -33,7 +35,10 @@ class Restored:
     group: str
     partitions: int
     """The leases whose tokens were raised."""
+    locks: int
+    """The locks whose tokens were."""
     restore_count: int
+    """0 for a group that has locks alone, and no item to count in."""
 
 
 async def note_restored(operator: Operator) -> Restored:
@@ -41,10 +46,12 @@ async def note_restored(operator: Operator) -> Restored:
     Raise every token of the group, and count the restore.
 
     Raises:
-        UserError: nobody has set the group up, or a host of it lives.
+        UserError: nobody has set the group up, nor does it have locks; or a host of it lives, or one that has locks.
         StoreError: the store is away or broken; some tokens may be raised.
     """
-    item = await operator.group_item()
+    locks = [lock for lock in await operator.locks() if not is_stand_in(lock)]
+    # Locks need no host, and so no item of the group.
+    item = None if locks and await operator.store.read_group(operator.group) is None else await operator.group_item()
     await fence_the_dead(operator)
     leases = (await operator.snapshot()).leases
     at_once = anyio.CapacityLimiter(WRITES_AT_ONCE)
@@ -53,14 +60,24 @@ async def note_restored(operator: Operator) -> Restored:
         async with at_once:
             await raise_to(operator, lease, lease.token + RAISED_BY)
 
+    async def one_lock(lock: LockItem) -> None:
+        async with at_once:
+            await raise_lock(operator, lock.name, lock.token + RAISED_BY, seen_token=lock.token)
+
     async with anyio.create_task_group() as tasks:
         for lease in leases.values():
             tasks.start_soon(one, lease, name=f"raise {lease.partition}")
+        for lock in locks:
+            tasks.start_soon(one_lock, lock, name=f"raise lock {lock.name}")
+    if item is None:
+        return Restored(group=operator.group, partitions=len(leases), locks=len(locks), restore_count=0)
     result = await operator.submit(NoteRestore(seen_count=item.restore_count))
     found = result.item if isinstance(result, Applied) else result.current
     if found is None or found.restore_count != item.restore_count + 1:
         raise UserError(f"the item of group {operator.group!r} was changed meanwhile; run the command again")
-    return Restored(group=operator.group, partitions=len(leases), restore_count=found.restore_count)
+    return Restored(
+        group=operator.group, partitions=len(leases), locks=len(locks), restore_count=found.restore_count
+    )
 
 
 async def raise_to(operator: Operator, lease: LeaseItem, token: int) -> None:

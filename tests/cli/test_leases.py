@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from partitions.items import LeaseItem, Prepared
+from partitions.lock_verbs import AcquireLock
 from partitions.verbs import Attempt, Complete, Create, Fence, Pause, Prepare, Release, SaveCheckpoint
 from tests.builders import a_beat, a_lease, a_register, an_acquire
 from tests.cli.groups import GROUP, Group, answer
@@ -211,23 +212,39 @@ def group(request: pytest.FixtureRequest, tmp_path: Path) -> Group:
 
 
 def test_restored_raises_every_token_and_counts_the_restore(group: Group) -> None:
-    """Also those that nobody has had since, and a lease whose owner was alive in the backup."""
+    """Also those that nobody has had since, a lease whose owner was alive in the backup, and those of locks."""
     with_history(group)
     before = group.leases()
-    group.do(a_register("a:1", duration_s=0.3, handoff_s=0.3))
+    group.do(
+        a_register("a:1", duration_s=0.3, handoff_s=0.3),
+        AcquireLock(name="nightly", seen_owner=None, seen_token=None, session_id="a:1", host_id="a"),
+    )
 
     once = answer(group.command("table restored", group.url, "--yes"))
-    after = group.leases()
+    after, told = group.leases(), group.told("lock show nightly")
     twice = json.loads(group.command("table restored", group.url, "--yes", "--json").stdout)
 
     assert once == (
         0,
-        [f"{GROUP}: 5 tokens raised, restore 1"],
+        [f"{GROUP}: 6 tokens raised, restore 1"],
         [f"group {GROUP!r} has 1 session; watching for 0 s whether one beats"],
     )
     assert after == {name: replace(each, token=each.token + 10**9) for name, each in before.items()}
-    assert twice == [{"group": GROUP, "partitions": 5, "restore_count": 2}]
+    assert twice == [{"group": GROUP, "partitions": 5, "locks": 1, "restore_count": 2}]
+    assert told["token"] == 1 + 10**9
     assert group.sessions() == {}
+
+
+def test_restored_raises_the_tokens_of_a_group_that_has_locks_alone(tmp_path: Path) -> None:
+    """Nobody has set it up, since locks need no stream."""
+    group = Group(url=f"sqlite://{tmp_path / 'locks.db'}", folder=tmp_path)
+    group.open_only()
+    group.do(AcquireLock(name="nightly", seen_owner=None, seen_token=None, session_id="a:1", host_id="a"))
+
+    done = answer(group.command("table restored", group.url, "--yes"))
+
+    assert done == (0, [f"{GROUP}: 1 token raised, restore 0"], [])
+    assert group.told("lock show nightly")["token"] == 1 + 10**9
 
 
 def test_restored_fences_whoever_was_at_work_under_an_old_token(group: Group) -> None:
