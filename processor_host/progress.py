@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from partitions.events import Event, LeaseAcquired, LeaseEnded
 from processor_host.events import (
@@ -87,47 +87,20 @@ def next_progress(progress: Progress | None, event: Event, now_s: float) -> Prog
         return Progress(token=event.token, waits_since_s=now_s)
     if progress is None:
         return None
-    has_moved = False
-    match event:
-        case LeaseEnded(token=token):
-            return None if token == progress.token else progress
-        case PumpStarted(carried=carried):
-            # Whatever else was read and not done is read again.
-            failed_in = None if progress.failed_in in ("open", "read") else progress.failed_in
-            has_moved = not progress.is_open
-            progress = replace(progress, is_open=True, read=carried, done=0, failed_in=failed_in)
-        case LagSeen():
-            has_moved = _comes_nearer(progress, event)
-            progress = _after_read(progress, event)
-        case ReadFailed():
-            progress = progress if progress.failed_in is not None else replace(progress, failed_in="read")
-        case BatchHandled(records=records, lag_s=lag_s):
-            has_moved = True
-            lag_s = progress.lag_s if lag_s is None else lag_s
-            progress = replace(progress, done=progress.done + records, lag_s=lag_s, failed_in=_reading(progress))
-        case RecordsGivenUp(records=records):
-            has_moved = True
-            progress = replace(progress, done=progress.done + records, failed_in=_reading(progress))
-        case RecordsMarked(found_done=found_done):
-            has_moved = True
-            progress = replace(progress, done=progress.done + found_done)
-        case PartitionPausedFor(pause_s=pause_s):
-            # The last call counts.
-            has_moved = True
-            progress = replace(progress, rests_until_s=now_s + pause_s)
-        case PartitionDone():
-            progress = replace(progress, lag_s=None, is_behind=False, read=0, done=0, failed_in=None)
-        case ProcessorFailed(stage=stage):
-            progress = replace(progress, failed_in=stage)
-        case _:
-            return progress
+    if isinstance(event, LeaseEnded):
+        return None if event.token == progress.token else progress
+    found = _changes(progress, event, now_s)
+    if found is None:
+        return progress
+    changes, has_moved = found
     if has_moved:
-        progress = replace(progress, moved_s=now_s)
-    if not _waits(progress):
-        return replace(progress, waits_since_s=None)
-    if has_moved or progress.waits_since_s is None:
-        return replace(progress, waits_since_s=max(now_s, progress.rests_until_s))
-    return progress
+        changes["moved_s"] = now_s
+    if not _waits(progress, changes):
+        changes["waits_since_s"] = None
+    elif has_moved or progress.waits_since_s is None:
+        changes["waits_since_s"] = max(now_s, changes.get("rests_until_s", progress.rests_until_s))
+    # One copy for each event: with single records there are as many as records.
+    return replace(progress, **changes)
 
 
 def stalled_s(progress: Progress, now_s: float, limit_s: float = STALL_LIMIT_S) -> float | None:
@@ -158,14 +131,41 @@ def is_alone(partition: str, of: Mapping[str, Progress]) -> bool:
     return not any(other.waits_since_s is not None for other in others)
 
 
-def _after_read(progress: Progress, seen: LagSeen) -> Progress:
-    return replace(
-        progress,
-        lag_s=progress.lag_s if seen.lag_s is None else seen.lag_s,
-        is_behind=bool(seen.lag_s),
-        read=progress.read + seen.records,
-        failed_in=None if progress.failed_in == "read" else progress.failed_in,
-    )
+def _changes(progress: Progress, event: Event, now_s: float) -> tuple[dict[str, Any], bool] | None:
+    """Return what an event changes, and whether it is a move; None where it says nothing about progress."""
+    match event:
+        case BatchHandled(records=records, lag_s=lag_s):
+            lag_s = progress.lag_s if lag_s is None else lag_s
+            return {"done": progress.done + records, "lag_s": lag_s, "failed_in": _reading(progress)}, True
+        case LagSeen():
+            return _read(progress, event), _comes_nearer(progress, event)
+        case PumpStarted(carried=carried):
+            failed_in = None if progress.failed_in in ("open", "read") else progress.failed_in
+            # Whatever else was read and not done is read again.
+            return {"is_open": True, "read": carried, "done": 0, "failed_in": failed_in}, not progress.is_open
+        case ReadFailed():
+            return {"failed_in": progress.failed_in or "read"}, False
+        case ProcessorFailed(stage=stage):
+            return {"failed_in": stage}, False
+        case RecordsGivenUp(records=records):
+            return {"done": progress.done + records, "failed_in": _reading(progress)}, True
+        case RecordsMarked(found_done=found_done):
+            return {"done": progress.done + found_done}, True
+        case PartitionPausedFor(pause_s=pause_s):
+            # The last call counts.
+            return {"rests_until_s": now_s + pause_s}, True
+        case PartitionDone():
+            return {"lag_s": None, "is_behind": False, "read": 0, "done": 0, "failed_in": None}, False
+    return None
+
+
+def _read(progress: Progress, seen: LagSeen) -> dict[str, Any]:
+    return {
+        "lag_s": progress.lag_s if seen.lag_s is None else seen.lag_s,
+        "is_behind": bool(seen.lag_s),
+        "read": progress.read + seen.records,
+        "failed_in": None if progress.failed_in == "read" else progress.failed_in,
+    }
 
 
 def _comes_nearer(progress: Progress, seen: LagSeen) -> bool:
@@ -181,5 +181,8 @@ def _reading(progress: Progress) -> str | None:
     return "read" if progress.failed_in == "read" else None
 
 
-def _waits(progress: Progress) -> bool:
-    return progress.read > progress.done or progress.is_behind or progress.failed_in is not None
+def _waits(progress: Progress, changes: Mapping[str, Any]) -> bool:
+    """Whether records wait, once these changes are made."""
+    if changes.get("failed_in", progress.failed_in) is not None or changes.get("is_behind", progress.is_behind):
+        return True
+    return bool(changes.get("read", progress.read) > changes.get("done", progress.done))
