@@ -57,8 +57,8 @@ async def test_thread_that_hangs_is_named_everywhere_and_paused_and_keeps_its_le
         assert item is not None
         return item.paused, item.owner is not None
 
-    try:
-        async with host:
+    async with host:
+        try:
             with anyio.fail_after(20):
                 await stuck.wait()
                 (started,) = [event for event in events if isinstance(event, HttpStarted)]
@@ -80,8 +80,9 @@ async def test_thread_that_hangs_is_named_everywhere_and_paused_and_keeps_its_le
                 back.set()
                 while lease() != (True, False):
                     await anyio.sleep(0.02)
-    finally:
-        back.set()
+        finally:
+            # Also where something above failed: the host waits for its threads.
+            back.set()
 
     (named,) = health[1]["without_progress"]
     assert (health[0], named["partition"], named["stage"], named["failed_in"]) == (200, "p1", "process", None)
