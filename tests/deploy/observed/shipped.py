@@ -28,6 +28,7 @@ __all__ = [
     "names_in",
     "panels",
     "queries",
+    "variables",
 ]
 
 ROOT: Final = Path(__file__).parents[3]
@@ -73,15 +74,20 @@ def panels() -> list[dict[str, Any]]:
     return found
 
 
+def variables() -> list[dict[str, Any]]:
+    """Return the variables of the dashboard: its data source, and the group."""
+    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    return found
+
+
 def queries() -> list[Query]:
     """Return every query of the dashboard, those of its variables last."""
     found = [
         Query(panel=panel["title"], expr=target["expr"]) for panel in panels() for target in panel.get("targets", ())
     ]
-    variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
     return found + [
         Query(panel=f"${each['name']}", expr=re.sub(r"label_values\((\w+), .*\)", r"\1", each["definition"]))
-        for each in variables
+        for each in variables()
         if each["type"] == "query"
     ]
 

@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.observed.shipped import ALERT_TESTS, ALERTS, FOLDER, alert_tests, alerts, headings, panels, queries
+from tests.deploy.observed.shipped import (
+    ALERT_TESTS,
+    ALERTS,
+    FOLDER,
+    alert_tests,
+    alerts,
+    headings,
+    panels,
+    queries,
+    variables,
+)
 
 __all__: list[str] = []
 
@@ -92,13 +102,15 @@ def test_panels_lie_side_by_side_and_are_told_apart() -> None:
 
 def test_panels_say_what_they_show_in_which_unit_and_ask_the_chosen_source_for_the_chosen_group() -> None:
     """A dashboard that was made on one machine names its data source and its group."""
+    source = {"type": "prometheus", "uid": "${datasource}"}
     shown = [panel for panel in panels() if panel["type"] != "row"]
 
     for panel in shown:
         assert len(panel["description"]) > 20, panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
-        assert sources == [{"type": "prometheus", "uid": "${datasource}"}] * len(sources)
+        assert sources == [source] * len(sources)
+    assert [each.get("datasource") for each in variables()] == [None, source]
     asked = [query for query in queries() if not query.panel.startswith("$")]
     assert [query for query in asked if query.expr.count("processor_host_") != query.expr.count('group="$group"')] == []
 
