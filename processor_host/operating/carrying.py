@@ -6,9 +6,12 @@ taken under an operator's session, checkpointed or completed, and released. So a
 was cut short goes on where it was when it is run again. All hosts of the group must be stopped: a lease that is absent
 because its partition ended long ago must not come back under them.
 
+Locks are carried as their tokens, so that no fence elsewhere meets a lower one; one that does not expire stays with its
+holder, whose half-done work may be what it stands for.
+
 Not carried: owners, the hosts that had the leases last, counts of failed tries. The format (fields may be added):
 
-    format "processor-host leases", version, group, item {…the group's item…}, leases [{…a lease…}]
+    format "processor-host leases", version, group, item {…the group's item…}, leases [{…a lease…}], locks [{…a lock…}]
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar
 
-from partitions.items import SCHEMA_VERSION, GroupItem, LeaseItem, Prepared
+from partitions.items import SCHEMA_VERSION, GroupItem, LeaseItem, LockItem, Prepared
 from partitions.leases import Lease
 from partitions.rules import PAUSE_REASON
+from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied, Create, Pause, Prepare, SaveCheckpoint, SetUp
 from processor_host.errors import UserError
+from processor_host.operating.locking import carry_lock
 from processor_host.operating.operator import Operator, Snapshot
 from processor_host.operating.restoring import raise_to
 from processor_host.operating.seen import under_session
@@ -31,7 +36,7 @@ from processor_host.operating.taking import patience_of, take
 
 __all__ = ["Export", "Imported", "export_leases", "import_leases", "parse_export"]
 
-T = TypeVar("T", GroupItem, LeaseItem)
+T = TypeVar("T", GroupItem, LeaseItem, LockItem)
 
 FORMAT: Final = "processor-host leases"
 VERSION: Final = 1
@@ -47,6 +52,8 @@ class Export:
     item: GroupItem
     leases: tuple[LeaseItem, ...]
     """By partition, in order."""
+    locks: tuple[LockItem, ...] = ()
+    """By name, in order."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -56,6 +63,7 @@ class Export:
             "group": self.group,
             "item": _as_json(self.item),
             "leases": [_as_json(lease) for lease in self.leases],
+            "locks": [_as_json(lock) for lock in self.locks],
         }
 
 
@@ -80,7 +88,13 @@ async def export_leases(operator: Operator) -> Export:
     """
     item = await operator.group_item()
     leases = (await operator.snapshot()).leases
-    return Export(group=operator.group, item=item, leases=tuple(lease for _, lease in sorted(leases.items())))
+    locks = sorted((lock for lock in await operator.locks() if not is_stand_in(lock)), key=lambda lock: lock.name)
+    return Export(
+        group=operator.group,
+        item=item,
+        leases=tuple(lease for _, lease in sorted(leases.items())),
+        locks=tuple(locks),
+    )
 
 
 def parse_export(value: object) -> Export:
@@ -97,6 +111,8 @@ def parse_export(value: object) -> Export:
     try:
         item = _from_json(GroupItem, value["item"])
         leases = tuple(_lease_from(each) for each in value["leases"])
+        # An earlier version had none.
+        locks = tuple(_lock_from(each) for each in value.get("locks", ()))
         group = value["group"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"the export is broken ({type(error).__name__}: {error}); export the group again") from error
@@ -104,7 +120,7 @@ def parse_export(value: object) -> Export:
         raise UserError(f"the export has items of version {item.schema_version}, expected {SCHEMA_VERSION}")
     if len({lease.partition for lease in leases}) < len(leases):
         raise UserError("the export has a partition twice; export the group again")
-    return Export(group=str(group), item=item, leases=leases)
+    return Export(group=str(group), item=item, leases=leases, locks=locks)
 
 
 async def import_leases(operator: Operator, export: Export) -> tuple[Imported, ...]:
@@ -121,6 +137,8 @@ async def import_leases(operator: Operator, export: Export) -> tuple[Imported, .
     wanted = {lease.partition: lease for lease in export.leases}
     await _check(operator, export, before)
     await operator.submit(SetUp(item=export.item))
+    for lock in export.locks:
+        await carry_lock(operator, lock)
     here = {name: before.leases.get(name) or await _create(operator, lease) for name, lease in wanted.items()}
     to_take = [name for name, lease in wanted.items() if not _is_as(here[name], lease)]
     for name in to_take:
@@ -187,6 +205,13 @@ async def _check(operator: Operator, export: Export, before: Snapshot) -> None:
             f"group {operator.group!r} belongs to the stream {item.source!r}, and the export to "
             f"{export.item.source!r}; import it into another group"
         )
+    locks = {lock.name: lock for lock in await operator.locks()}
+    for lock in export.locks:
+        if lock.name in locks and locks[lock.name].token > lock.token:
+            raise UserError(
+                f"lock {lock.name!r} has token {locks[lock.name].token}, and the export {lock.token}: a token never "
+                "falls; leave it out of the export"
+            )
     for lease in export.leases:
         there = before.leases.get(lease.partition)
         if there is None:
@@ -228,7 +253,7 @@ def _reason_of(lease: LeaseItem) -> str | None:
     return reason if isinstance(reason, str) else None
 
 
-def _as_json(item: GroupItem | LeaseItem) -> dict[str, Any]:
+def _as_json(item: GroupItem | LeaseItem | LockItem) -> dict[str, Any]:
     # `asdict` copies mappings by their own type, which a read-only one does not allow.
     values = asdict(replace(item, extra={}))
     return {**values, "extra": dict(item.extra)}
@@ -250,3 +275,10 @@ def _lease_from(value: Mapping[str, Any]) -> LeaseItem:
         raise ValueError(f"token {token!r} of {partition!r} is not a whole number from 0 on")
     prepared = None if value.get("prepared") is None else Prepared(**value["prepared"])
     return replace(_from_json(LeaseItem, value), owner=None, seq=0, parents=tuple(value["parents"]), prepared=prepared)
+
+
+def _lock_from(value: Mapping[str, Any]) -> LockItem:
+    name, token = value["name"], value["token"]
+    if not isinstance(name, str) or not isinstance(token, int) or isinstance(token, bool) or token < 0:
+        raise ValueError(f"lock {name!r} with token {token!r} is not a name and a whole number from 0 on")
+    return _from_json(LockItem, value)

@@ -13,13 +13,23 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from partitions.items import LockItem, Scalar, SessionItem
-from partitions.lock_verbs import RaiseLock, ReleaseLock
+from partitions.lock_verbs import AcquireLock, RaiseLock, ReleaseLock
 from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied
 from processor_host.errors import UserError
 from processor_host.operating.operator import Operator
 
-__all__ = ["LockRow", "LockState", "ReleasedLock", "all_locks", "lock_of", "raise_lock", "release_lock", "rows_of"]
+__all__ = [
+    "LockRow",
+    "LockState",
+    "ReleasedLock",
+    "all_locks",
+    "carry_lock",
+    "lock_of",
+    "raise_lock",
+    "release_lock",
+    "rows_of",
+]
 
 LockState = Literal["held", "kept", "free", "unreadable"]
 
@@ -151,6 +161,36 @@ async def raise_lock(operator: Operator, name: str, token: int, *, seen_token: i
             f"lock {name!r} of group {operator.group!r} was changed meanwhile, so somebody is alive; stop all hosts of "
             "the group, and whatever else holds its locks, and run the command again"
         )
+
+
+async def carry_lock(operator: Operator, wanted: LockItem) -> None:
+    """
+    Bring a lock's token to what it was elsewhere, and give one that does not expire to the holder it had there.
+
+    Run again, it goes on where it was cut short.
+
+    Raises:
+        UserError: as `raise_lock`.
+        StoreError: as `Operator.submit`.
+    """
+    there = await operator.lock(wanted.name)
+    is_kept = wanted.owner is not None and not wanted.expires
+    token = wanted.token - 1 if is_kept else wanted.token
+    if token > (0 if there is None else there.token):
+        await raise_lock(operator, wanted.name, token, seen_token=None if there is None else there.token)
+        there = await operator.lock(wanted.name)
+    if is_kept and wanted.owner is not None and (there is None or there.token == token):
+        verb = AcquireLock(
+            name=wanted.name,
+            seen_owner=None if there is None else there.owner,
+            seen_token=None if there is None else there.token,
+            session_id=wanted.owner,
+            host_id=_holder(wanted) or wanted.owner,
+            expires=False,
+            extra=wanted.extra,
+        )
+        # Refused where an earlier try was applied: it has the wanted token then.
+        await operator.submit(verb)
 
 
 async def _read(operator: Operator, name: str) -> tuple[LockItem, Mapping[str, SessionItem]]:

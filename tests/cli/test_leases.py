@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from partitions.items import LeaseItem, Prepared
-from partitions.lock_verbs import AcquireLock
+from partitions.lock_verbs import AcquireLock, ReleaseLock
 from partitions.verbs import Attempt, Complete, Create, Fence, Pause, Prepare, Release, SaveCheckpoint
 from tests.builders import a_beat, a_lease, a_register, an_acquire
 from tests.cli.groups import GROUP, Group, answer
@@ -65,6 +65,20 @@ def carried(leases: dict[str, LeaseItem]) -> dict[str, LeaseItem]:
     }
 
 
+def a_lock(
+    name: str, token: int | None, *, expires: bool = True, session_id: str = "a:1", seen_owner: str | None = "a:1"
+) -> AcquireLock:
+    """An acquire of a lock, again by the same session where it has a token."""
+    return AcquireLock(
+        name=name,
+        seen_owner=None if token is None else seen_owner,
+        seen_token=token,
+        session_id=session_id,
+        host_id=session_id[0],
+        expires=expires,
+    )
+
+
 def exported(group: Group, file: Path) -> Any:
     """Export into a file, and return what is in it."""
     result = group.run("leases export")
@@ -76,11 +90,19 @@ def exported(group: Group, file: Path) -> Any:
 def test_leases_go_from_a_file_to_a_table_and_back(on_file: Group, table: Table, tmp_path: Path) -> None:
     """A group that moves to another store goes on where it was, and no token is given out twice."""
     with_history(on_file)
+    on_file.do(
+        *(a_lock("nightly", token) for token in (None, 1, 2)),
+        a_lock("migrate", None, expires=False),
+        a_lock("index", None, expires=False, session_id="b:1"),
+        ReleaseLock(name="index", owner="b:1", token=1),
+        a_lock("index", 1, expires=False, session_id="b:1", seen_owner=None),
+    )
+    locks = on_file.told("lock list")
     before = carried(on_file.leases())
     on_table = Group(url=table.url, folder=tmp_path)
     exported(on_file, tmp_path / "there.json")
     there = answer(on_table.run("leases import", str(tmp_path / "there.json"), "--yes"))
-    moved = carried(on_table.leases())
+    moved = carried(on_table.leases()), on_table.told("lock list")
     exported(on_table, tmp_path / "back.json")
     (tmp_path / "leases.db").unlink()
     empty = Group(url=f"sqlite://{tmp_path / 'other.db'}", folder=tmp_path)
@@ -89,11 +111,16 @@ def test_leases_go_from_a_file_to_a_table_and_back(on_file: Group, table: Table,
 
     assert there == (0, [f"{name} created, token {each.token}" for name, each in sorted(before.items())], [])
     assert {name: each.token for name, each in before.items()} == {"p0": 2, "p1": 1, "p2": 1, "p3": 0, "p9": 0}
-    assert moved == before
+    assert moved == (before, locks)
+    assert [(each["name"], each["state"], each["token"]) for each in locks] == [
+        ("index", "kept", 2),
+        ("migrate", "kept", 1),
+        ("nightly", "free", 3),
+    ]
     assert back == [
         {"partition": name, "outcome": "created", "token": each.token} for name, each in sorted(before.items())
     ]
-    assert carried(empty.leases()) == before
+    assert (carried(empty.leases()), empty.told("lock list")) == (before, locks)
 
 
 def test_export_is_documented_json(on_file: Group, tmp_path: Path) -> None:
@@ -117,6 +144,19 @@ def test_import_that_is_repeated_changes_nothing(on_file: Group, tmp_path: Path)
 
     assert {each["outcome"] for each in told} == {"unchanged"}
     assert on_file.leases() == before
+
+
+def test_import_refuses_a_lock_whose_token_would_fall(on_file: Group, tmp_path: Path) -> None:
+    """Nothing is changed: a fence elsewhere would refuse the lower one."""
+    on_file.do(a_lock("nightly", None), a_lock("nightly", 1))
+    value = exported(on_file, tmp_path / "e.json")
+    value["locks"][0]["token"] = 1
+    (tmp_path / "e.json").write_text(json.dumps(value))
+
+    status, out, [line] = answer(on_file.run("leases import", str(tmp_path / "e.json"), "--yes"))
+
+    assert (status, out) == (2, [])
+    assert "lock 'nightly' has token 2, and the export 1: a token never falls" in line
 
 
 def test_import_moves_what_is_there_under_a_token_that_rises(on_file: Group, tmp_path: Path) -> None:
