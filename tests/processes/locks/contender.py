@@ -1,5 +1,5 @@
 """
-One of many processes that count to a number under one lock: `python -m tests.processes.locks.contender JSON`.
+One of many processes that count to a number under one lock.
 
 Knows no test. It never looks whether its lease goes on: what it writes late, the counter has to refuse. It notes what
 it does in a journal of its own, and does to itself, while it holds the lock, what it finds ordered: "freeze" or "kill".
@@ -7,10 +7,10 @@ it does in a journal of its own, and does to itself, while it holds the lock, wh
 
 from __future__ import annotations
 
-import json
+import ctypes
 import os
 import signal
-import sys
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -24,12 +24,17 @@ from processor_host.urls import open_store
 from tests.processes.locks.counters import Counter, FileCounter, TableCounter
 from tests.servers.raw import caller
 
-__all__ = ["LOCK", "ORDER"]
+# Whoever forks these processes has it loaded already: that takes longer than all the rest of a start.
+import partitions.stores.dynamodb  # isort: skip  # noqa: F401
+
+__all__ = ["LOCK", "ORDER", "contend"]
 
 LOCK = "counting"
 ORDER = "order"
 """The file of an order; whoever holds the lock takes it."""
 ACQUIRE_S = 60.0
+
+PR_SET_PDEATHSIG = 1  # Of prctl(2).
 
 
 class Contender:
@@ -108,5 +113,11 @@ async def main(given: dict[str, Any]) -> None:
         await Contender(given, counter).run(session)
 
 
-if __name__ == "__main__":
-    anyio.run(main, json.loads(sys.argv[1]))
+def contend(given: dict[str, Any], env: Mapping[str, str], log: Path) -> None:
+    """Be one of the processes: the target of a `multiprocessing.Process`, which dies with whoever forked it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with log.open("wb") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    os.environ.update(env)
+    anyio.run(main, given)

@@ -9,21 +9,21 @@ it goes on. So every freeze is bounded, and one that kept everybody from going o
 
 from __future__ import annotations
 
-import json
+import multiprocessing
+import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from tests.processes.harness import start
-from tests.processes.locks.contender import ORDER
+from tests.processes.locks import contender
+from tests.processes.locks.contender import ORDER, contend
 
 __all__ = ["Contest", "Entry", "Outcome"]
 
@@ -35,6 +35,10 @@ FREEZE_DURATIONS = 3
 """The longest freeze, in durations of a session: after one it is fenced, by whoever notices."""
 FREEZES_MAX = 10
 """Tries to freeze who holds the lock so that another one takes it over."""
+
+# They are forked from a process that has loaded everything they need, and does nothing else.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([contender.__name__])
 
 T = TypeVar("T")
 
@@ -135,7 +139,7 @@ class Contest:
         self._within_s = within_s
         self._until_s = 0.0
         self._journals = Journals(folder)
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[ForkServerProcess] = []
         self._started = 0
         self._killed = 0
         self._frozen = 0
@@ -156,13 +160,13 @@ class Contest:
                 self._wait(f"they come to {mark}", partial(self._has_reached, mark))
                 self._hit_any()
                 self._hit_holder(order)
-            self._wait("all end", lambda: all(each.poll() is not None for each in self._running))
+            self._wait("all end", lambda: not any(each.is_alive() for each in self._running))
         finally:
             for process in self._running:
                 # Also one that is frozen; one that has ended stays so.
                 process.kill()
-                process.wait()
-        assert {each.returncode for each in self._running} == {0}, self._logs()
+                process.join()
+        assert {each.exitcode for each in self._running} == {0}, self._logs()
         return Outcome(
             entries=tuple(self._journals.entries),
             took_s=time.monotonic() - began_s,
@@ -173,9 +177,9 @@ class Contest:
 
     def _start(self) -> None:
         given = {**self._given, "host_id": f"c{self._started}", "seed": self._random.getrandbits(32)}
-        command = [sys.executable, "-m", "tests.processes.locks.contender", json.dumps(given)]
-        with (self._folder / f"log-{self._started}").open("wb") as log:
-            self._running.append(start(command, self._folder, log, self._env))
+        process = FORKS.Process(target=contend, args=(given, self._env, self._folder / f"log-{self._started}"))
+        process.start()
+        self._running.append(process)
         self._started += 1
 
     def _hit_any(self) -> None:
@@ -185,7 +189,7 @@ class Contest:
             process.kill()
             self._replace(process)
             return
-        process.send_signal(signal.SIGSTOP)
+        send(process, signal.SIGSTOP)
         self._thaw_once(process, partial(self._has_reached, min(self._goal, self._journals.value + GO_ON)))
 
     def _hit_holder(self, order: str) -> None:
@@ -201,7 +205,7 @@ class Contest:
                 return
         raise AssertionError(f"{FREEZES_MAX} holders were frozen, and none was overtaken\n{self._logs()}")
 
-    def _obeyed(self, order: str) -> tuple[subprocess.Popen[bytes], int]:
+    def _obeyed(self, order: str) -> tuple[ForkServerProcess, int]:
         """Give an order to whoever holds the lock, and return who has obeyed, and its token."""
         before = self._journals.tokens(order)
         new = self._folder / f"{ORDER}.new"
@@ -211,18 +215,18 @@ class Contest:
         [pid] = {each.pid for each in self._journals.entries if each.token == token and each.act == order}
         return next(each for each in self._running if each.pid == pid), token
 
-    def _thaw_once(self, process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> bool:
+    def _thaw_once(self, process: ForkServerProcess, condition: Callable[[], bool]) -> bool:
         """Let a frozen process go on once something holds, or after the longest freeze; say whether it holds."""
         self._frozen += 1
         until_s = time.monotonic() + FREEZE_DURATIONS * float(self._given["duration_s"])
         self._wait("the freeze is over", lambda: condition() or time.monotonic() > until_s)
-        process.send_signal(signal.SIGCONT)
+        send(process, signal.SIGCONT)
         return condition()
 
-    def _replace(self, process: subprocess.Popen[bytes]) -> None:
+    def _replace(self, process: ForkServerProcess) -> None:
         """Start another one in place of one that was killed."""
         self._killed += 1
-        process.wait()
+        process.join()
         self._running.remove(process)
         self._start()
 
@@ -246,3 +250,9 @@ class Contest:
 def _entry(pid: int, line: str) -> Entry:
     act, token, value = line.split()
     return Entry(pid=pid, act=act, token=int(token), value=int(value))
+
+
+def send(process: ForkServerProcess, number: int) -> None:
+    """Send a signal to a process that has not been waited for."""
+    assert process.pid is not None  # It was started.
+    os.kill(process.pid, number)
