@@ -139,10 +139,10 @@ policy: $(STAMP) ## Compare the IAM policy with the calls that make test and mak
 	@echo "== IAM policy"
 	@$(RUN) -m tests.aws_calls $(CALLS)
 
-cases-full: servers ## Run the tests of field faults unscaled and with all repeats; long.
+cases-full: servers ## Run the tests of field faults and of locks unscaled and with all repeats; long.
 	@echo "== field faults, unscaled"
 	@PROCESSOR_HOST_CASES=full $(RUN) -m pytest -v -m 'not deploy and not whole_year and not bench' \
-		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6'
+		-k 'test_c0 or test_c1 or test_c2 or test_c3 or test_c4 or test_c5 or test_c6 or test_counter'
 
 bench-store: servers ## Measure what ten hosts at rest cost on DynamoDB, on dynalite and ministack; about 6 minutes.
 	@$(RUN) -m tests.stores.bench_dynamodb
