@@ -21,7 +21,7 @@ from tests.simulation.commands import Given
 from tests.simulation.facts import Facts
 from tests.simulation.guests import Guests
 from tests.simulation.levels import uneven_levels
-from tests.simulation.liveness import Calm
+from tests.simulation.liveness import MOVES_MAX, Calm
 from tests.simulation.operators import OperatorAt
 from tests.simulation.outcomes import judge_commands
 from tests.simulation.parameters import Parameters
@@ -82,9 +82,9 @@ def test_levels_ask_nothing_of_a_session_that_is_full_and_more_of_a_strong_one()
 
 
 async def take_back_and_forth(world: World) -> None:
-    """One lease changes its owner twice while the group is watched at rest."""
+    """One lease changes its owner again and again while the group is watched at rest."""
     await world.wait(SETTLED_S + 10.0)
-    for _ in range(2):
+    for _ in range(MOVES_MAX + 1):
         lease = world.leases()["p0"]
         taker = next(each for each in sorted(world.sessions()) if each != lease.owner)
         verb = Acquire(
