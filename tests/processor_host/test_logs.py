@@ -214,7 +214,7 @@ def test_every_line_for_a_person_says_what_to_do() -> None:
     lines = [line_of(example(kind)) for kind in event_types()]
     errors = {line.name: line.values.get("hint") for line in lines if line.level == "error"}
 
-    assert set(errors) == {"host.stopped", "partition.stopped"}
+    assert set(errors) == {"beats.held", "host.stopped", "partition.stopped"}
     assert all(errors.values())
 
 

@@ -23,6 +23,7 @@ from processor_host.events import BeatsHeld, BeatsNotApart, LoopBlocked
 from processor_host.observed import ObservedStore
 from processor_host.stalls import LoopWatch, stack_of
 from tests.stage import VIRTUAL_TIME, JumpingClock
+from tests.world.diary import passes
 
 __all__: list[str] = []
 
@@ -60,9 +61,9 @@ async def test_blocked_loop_is_told_once_with_its_stack_and_once_more_beyond_the
     """One line names the culprit while it is at it; a line a look would bury it."""
     watched = Watched()
     async with watched.watching():
-        await anyio.sleep(LIMIT_S - 0.3)
+        await passes(LIMIT_S - 0.3)
         within = watched.watch.why_held()
-        await anyio.sleep(3.0)
+        await passes(3.0)
         beyond = watched.watch.why_held()
 
     assert watched.events == [
@@ -76,10 +77,10 @@ async def test_loop_that_goes_on_may_beat_again_and_its_next_stall_is_told_anew(
     """Code that blocks now and then is a fault each time, and costs no session if it ends in time."""
     watched = Watched()
     async with watched.watching():
-        await anyio.sleep(LIMIT_S + 1.0)
+        await passes(LIMIT_S + 1.0)
         await watched.goes_round_for(1.0)
         again = watched.watch.why_held()
-        await anyio.sleep(2.0)
+        await passes(2.0)
 
     assert again is None
     assert [type(event) for event in watched.events] == [LoopBlocked, BeatsHeld, LoopBlocked]
@@ -101,7 +102,7 @@ async def test_time_in_which_both_loops_stood_still_is_no_fault_of_the_main_one(
         await watched.goes_round_for(1.1)
         watched.clock.jump(60.0)
         # The watch may look before the main loop has come round.
-        await anyio.sleep(0.2)
+        await passes(0.2)
         held = watched.watch.why_held()
         await watched.goes_round_for(1.0)
 

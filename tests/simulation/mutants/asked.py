@@ -25,8 +25,8 @@ ASKED = (
         name="forget an ask while the acquire awaits its answer",
         rule="10",
         file=HELD,
-        old="        if partition in self._acquiring or partition in self.releasing:\n            return True\n",
-        new="        if partition in self.releasing:\n            return True\n",
+        old="            if partition in self._acquiring or partition in self.releasing:\n                return True\n",
+        new="            if partition in self.releasing:\n                return True\n",
         likely=("test_ask_arrives_while",),
     ),
     Mutation(
@@ -113,8 +113,8 @@ ASKED = (
         name="let blocking code go on under an ask it has not seen",
         rule="16",
         file=TABLE,
-        old="        return min(self.valid_until_s, self._deadlines.get(key, math.inf))\n",
-        new="        return self.valid_until_s\n",
+        old="        return min(self._valid_until_s, self._deadlines.get(key, math.inf))\n",
+        new="        return self._valid_until_s\n",
         likely=("test_owner_ignores",),
     ),
 )
