@@ -25,8 +25,8 @@ ASKED = (
         name="forget an ask while the acquire awaits its answer",
         rule="10",
         file=HELD,
-        old="            if partition in self._acquiring or partition in self.releasing:\n                return True\n",
-        new="            if partition in self.releasing:\n                return True\n",
+        old="            if partition in self._acquiring or partition in self.releasing:\n",
+        new="            if partition in self.releasing:\n",
         likely=("test_ask_arrives_while",),
     ),
     Mutation(

@@ -15,8 +15,8 @@ NEEDLESS = (
         name="remove an ask while its release is on its way",
         rule="11",
         file="partitions/held.py",
-        old="            if partition in self._acquiring or partition in self.releasing:\n                return True\n",
-        new="            if partition in self._acquiring:\n                return True\n",
+        old="            if partition in self._acquiring or partition in self.releasing:\n",
+        new="            if partition in self._acquiring:\n",
         needless=(
             "A release is sent only when the term has ended here, which is all that rule 11 asks for; whoever asked "
             "waits for the lease, not for the ask, and asks nobody twice."
