@@ -26,7 +26,7 @@ from typing import Any, Final
 import anyio
 
 from partitions.beats import Pace
-from partitions.clocks import Clock, sleep_until, wait_until
+from partitions.clocks import Clock, sleep_until
 from partitions.errors import StoreUnavailable
 from partitions.events import OnEvent, tell
 from partitions.items import LockItem, Scalar
@@ -91,8 +91,6 @@ class Locks:
         self._extra = extra
         self._on_event = on_event
         self._life: Life | None = None
-        self._changed = anyio.Event()
-        """Set, and replaced, when a session begins."""
         self._released: dict[str, float] = {}
         """When locks were released here, as far as it matters still."""
         waits = Waits(first_s=pace.call_timeout_s / 8, most_s=pace.duration_s / 6)
@@ -147,8 +145,8 @@ class Locks:
             StoreUnavailable: no answer. If the lock was acquired all the same, it is released within a beat or so.
             StoreMisconfigured: no retry helps.
         """
-        life = self._life
-        if life is None or not life.is_valid or self._held.is_busy(name):
+        life = self._living()
+        if life is None or self._held.is_busy(name):
             return None
         with self._held.acquiring(name):
             return await self._try(name, life, expires=expires)
@@ -185,8 +183,8 @@ class Locks:
         await sleep_until(self._clock, min(until_s, self._released.get(name, -math.inf)))
         while True:
             error: StoreUnavailable | None = None
-            life = self._life
-            if life is not None and life.is_valid and not self._held.is_busy(name):
+            life = self._living()
+            if life is not None and not self._held.is_busy(name):
                 try:
                     with self._held.acquiring(name):
                         lease = await self._try(name, life, expires=expires, is_waiting=True, on_look=on_look)
@@ -203,7 +201,7 @@ class Locks:
                     "see who holds it"
                 ) from error
             wait_s = self._waits.after(failures, self._random) if failures else self._turn_s()
-            await wait_until(self._clock, min(until_s, now_s + wait_s), self._changed)
+            await sleep_until(self._clock, min(until_s, now_s + wait_s))
 
     async def release_lock(self, name: str) -> bool:
         """
@@ -236,8 +234,6 @@ class Locks:
         """Go on under a session that was just registered; its locks end with it, before it leaves."""
         self._life = life
         life.at_end(lambda: self._over(life))
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
 
     def _over(self, life: Life) -> None:
         if self._life is life:
@@ -254,6 +250,9 @@ class Locks:
         while True:
             await sleep_until(self._clock, self._clock.now_s() + self._pace.beat_interval_s)
             await self._held.look()
+
+    def _living(self) -> Life | None:
+        return self._life if self._life is not None and self._life.is_valid else None
 
     # --- One try ------------------------------------------------------------------------------------------------------
 
@@ -277,8 +276,7 @@ class Locks:
                 name, item, session_id=life.session_id, host_id=self._host_id, expires=expires, extra=self._extra
             )
             self._held.owe(after_acquire(verb))
-            left_s = life.table.valid_until_s - self._clock.now_s()
-            result = await self._send(partial(self._store.submit, self._group, verb), most_s=left_s)
+            result = await self._send(partial(self._store.submit, self._group, verb))
             if isinstance(result, Applied):
                 assert result.item is not None  # No acquire deletes.
                 return self._begun(result.item, life, began_s, item)
@@ -345,5 +343,5 @@ class Locks:
         """Return how long to wait for one's turn: spread, so that no two contenders keep step."""
         return self._poll_s * (0.5 + self._random.random())
 
-    async def _send(self, do: Callable[[], Awaitable[Any]], *, most_s: float = math.inf) -> Any:
-        return await call(do, min(self._pace.call_timeout_s, most_s))
+    async def _send(self, do: Callable[[], Awaitable[Any]]) -> Any:
+        return await call(do, self._pace.call_timeout_s)

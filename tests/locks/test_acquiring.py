@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import anyio
 import pytest
@@ -13,9 +15,10 @@ from partitions.events import SessionFenced
 from partitions.items import LockItem
 from partitions.lock_verbs import AcquireLock, ReleaseLock
 from partitions.locks import LockAcquired, LockEnd, LockEnded, LockLease
+from partitions.locks.rivals import RIVALS_MAX, Rivals
 from partitions.verbs import Applied, Beat, Fence, Leave, Refused
 from tests.locks.stage import BEAT_S, CALL_S, DURATION_S, EXPIRY_S, POLL_S, VALIDITY_S, LockStage, of
-from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, about, verb_of
+from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, HandClock, about, verb_of
 from tests.world.diary import passes
 
 __all__: list[str] = []
@@ -98,6 +101,19 @@ async def test_session_holds_a_lock_once_and_its_own_tasks_wait_for_one_another(
         assert (order, stage.lock()) == ([2, 3], stage.free(3))
 
 
+async def test_lock_is_not_acquired_while_its_release_is_on_its_way() -> None:
+    """What is being released is not taken for an acquire whose answer was lost (rule 8)."""
+    stage = LockStage()
+    async with stage.contender() as session, anyio.create_task_group() as tasks:
+        lease = of(await session.try_acquire("nightly"))
+        stage.disturb(verb_of(ReleaseLock), before_s=0.5)
+        tasks.start_soon(lease.release)
+        await passes(0.1)
+
+        assert (lease.is_held(), await session.try_acquire("nightly")) == (False, None)
+        assert len(stage.sent(AcquireLock)) == 1
+
+
 async def test_acquires_of_two_tasks_at_once_send_one() -> None:
     """At most one acquire per lock is on its way (rule 8)."""
     stage = LockStage()
@@ -167,6 +183,8 @@ async def test_one_that_waits_has_a_released_lock_within_a_look() -> None:
         # Sometimes the owner's session is read after the lock.
         assert min(waits) >= 0.5 * POLL_S
         assert max(waits) <= 1.5 * POLL_S + LATENCY_S + 1e-9
+        # Spread, so that no two keep step.
+        assert len({round(wait_s, 2) for wait_s in waits}) > 10
 
 
 async def test_every_look_at_the_item_is_told() -> None:
@@ -324,6 +342,70 @@ async def test_one_that_waits_goes_on_under_its_next_session() -> None:
             await passes(DURATION_S)
             assert b.session_id not in (None, first)
             await lease.release()
+
+
+async def test_contender_whose_session_has_run_out_unnoticed_sends_nothing() -> None:
+    """As after a suspend of its machine: by its own clock it is over, whatever its tasks know."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+        stage.clocks["a"].jump(VALIDITY_S)
+        sent = len(stage.network.calls)
+
+        assert await a.try_acquire("nightly") is None
+        assert len(stage.network.calls) == sent
+
+
+async def test_contender_whose_session_runs_out_while_it_looks_acquires_nothing() -> None:
+    """Checked right before sending (rule 14)."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+
+        def suspend(item: LockItem | None) -> LockItem | None:
+            stage.clocks["a"].jump(VALIDITY_S)
+            return item
+
+        stage.disturb(lambda call: call.operation == "read_lock", changes=suspend)
+
+        assert await a.try_acquire("nightly") is None
+        assert stage.sent(AcquireLock) == []
+
+
+async def test_rivals_are_looked_at_some_times_in_their_duration_and_as_it_is_over() -> None:
+    """A look costs a read for each that waits; the last one comes at the very end, and no later."""
+    stage = LockStage()
+    stage.register("b:1")
+    clock = HandClock()
+
+    async def send(do: Callable[[], Awaitable[Any]]) -> Any:
+        return await do()
+
+    rivals = Rivals(stage.store, GROUP, clock=clock, send=send, on_event=None)
+    assert rivals.next_look_s("b:1") == float("-inf")
+    assert await rivals.is_gone("b:1") is False
+    assert rivals.next_look_s("b:1") == about(clock.at_s + LOOK_S)
+    since_s, clock.at_s = clock.at_s, clock.at_s + EXPIRY_S - LOOK_S / 2
+    assert await rivals.is_gone("b:1") is False
+    assert rivals.next_look_s("b:1") == about(since_s + EXPIRY_S)
+    clock.at_s = since_s + EXPIRY_S
+    assert (await rivals.is_gone("b:1"), stage.store.sessions_now(GROUP)) == (True, ())
+    assert rivals.next_look_s("b:1") == float("-inf")
+
+
+async def test_rivals_that_are_not_asked_about_are_forgotten_one_by_one() -> None:
+    """A process that lives for years meets many sessions; the one that is forgotten is watched anew."""
+    stage = LockStage()
+    clock = HandClock()
+
+    async def send(do: Callable[[], Awaitable[Any]]) -> Any:
+        return await do()
+
+    rivals = Rivals(stage.store, GROUP, clock=clock, send=send, on_event=None)
+    for number in range(RIVALS_MAX + 1):
+        stage.register(f"b:{number}")
+        await rivals.is_gone(f"b:{number}")
+
+    looked = [rivals.next_look_s(f"b:{number}") > 0 for number in range(RIVALS_MAX + 1)]
+    assert looked == [False, *[True] * RIVALS_MAX]
 
 
 # --- Acquires in doubt ----------------------------------------------------------------------------------------------

@@ -138,10 +138,30 @@ async def test_exception_of_the_body_goes_on_as_it_is_and_the_session_leaves() -
             await session.try_acquire("nightly")
             raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(KeyError, match="mine") as raised:
         await body()
+    assert raised.value.__cause__ is None
 
     assert (stage.store.sessions_now(GROUP), len(stage.events_of(LockEnded))) == ((), 1)
+
+
+async def test_fault_of_the_store_ends_the_body_and_is_raised_as_it_is() -> None:
+    """What no retry is for: a fault of a program, not of a network; nothing may go on under a session that is dead."""
+    stage = LockStage()
+
+    async def body() -> None:
+        async with stage.contender() as session:
+            lease = of(await session.try_acquire("nightly"))
+            stage.disturb(verb_of(Beat), raises=ZeroDivisionError("in the client"))
+            try:
+                await passes(3600)
+            finally:
+                ended.append(lease.end_reason)
+
+    ended: list[LockEnd | None] = []
+    with pytest.raises(ZeroDivisionError, match="in the client"):
+        await body()
+    assert ended == [LockEnd.SESSION_ENDED]
 
 
 @pytest.mark.parametrize("how", ["scope", "task"])

@@ -43,6 +43,8 @@ async def test_lock_that_never_expires_outlives_its_process_and_its_session() ->
         assert await b.release_lock(NAME) is False
 
     assert (stage.lock(NAME), stage.sent(Fence), stage.sent(ReleaseLock)) == (held, [], [])
+    # Not even tried.
+    assert len(stage.sent(AcquireLock)) == 1
 
 
 async def test_lock_that_never_expires_is_released_by_a_later_process_of_its_holders_name() -> None:

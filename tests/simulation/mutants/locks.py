@@ -97,8 +97,8 @@ LOCK_MUTATIONS = (
         name="lock: acquire what another task of the session holds",
         rule="8",
         file=CONTENDING,
-        old="        if life is None or not life.is_valid or self._held.is_busy(name):\n",
-        new="        if life is None or not life.is_valid:\n",
+        old="        if life is None or self._held.is_busy(name):\n",
+        new="        if life is None:\n",
         likely=("test_two_tasks",),
     ),
     Mutation(
