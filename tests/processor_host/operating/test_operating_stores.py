@@ -127,7 +127,7 @@ async def test_leases_are_exported_imported_and_restored(store: Store) -> None:
     lease = await store.read_lease("h", "p0")
 
     assert [(each.outcome, each.token) for each in imported] == [("created", 1)]
-    assert restored == Restored(group="h", partitions=1, restore_count=1)
+    assert restored == Restored(group="h", partitions=1, locks=0, restore_count=1)
     assert lease is not None
     assert (lease.owner, lease.token, lease.position) == (None, 1 + RAISED_BY, "7")
     assert await store.read_group("h") == a_group(extra={"note": "x"}, restore_count=1)
