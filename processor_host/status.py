@@ -14,6 +14,8 @@ As JSON (`Status.as_json`, for scripts; fields may be added, those here stay):
                               lag_s, parents, reason (of a pause, or null)
     hosts                     one object each: session_id, host_id, beat, alive, unchanged_s, owned, asks, capacity,
                               max_leases, load, draining, duration_s, about (fields for people)
+    locks                     one object each, by name: name, state ("held", "kept", "free" or "unreadable"), holder
+                              (host id), owner (session id), token, expires, about
 
 What is not known is null: `alive` and `unchanged_s` where the beats were not watched, `lag_s` without a source.
 """
@@ -25,9 +27,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
-from partitions.items import GroupItem, LeaseItem, Scalar, SessionItem, ask_key
+from partitions.items import GroupItem, LeaseItem, LockItem, Scalar, SessionItem, ask_key
 from partitions.liveness import LiveView, expires_at_s
 from partitions.rules import PAUSE_REASON
+from processor_host.lock_rows import LockRow, rows_of
 
 __all__ = ["HostRow", "PartitionRow", "State", "Status", "status_of"]
 
@@ -96,6 +99,8 @@ class Status:
     start: str
     partitions: tuple[PartitionRow, ...]
     hosts: tuple[HostRow, ...]
+    locks: tuple[LockRow, ...] = ()
+    """Empty also where they were not read."""
 
     def counts(self) -> dict[str, int]:
         """Return how many partitions are in each state, and how many hosts there are."""
@@ -113,6 +118,7 @@ class Status:
             "counts": self.counts(),
             "partitions": [{**_values(row), "parents": list(row.parents)} for row in self.partitions],
             "hosts": [{**_values(row), "about": dict(row.about)} for row in self.hosts],
+            "locks": [row.as_json() for row in self.locks],
         }
 
 
@@ -124,6 +130,7 @@ def status_of(
     *,
     view: LiveView | None = None,
     lags_s: Mapping[str, float | None] | None = None,
+    locks: Iterable[LockItem] = (),
 ) -> Status:
     """
     Put together what a group's items say.
@@ -135,6 +142,7 @@ def status_of(
         sessions: All of its sessions, read after the leases: an owner that is not among them is gone.
         view: What was seen of the beats, up to now; None where they were read once only.
         lags_s: The lag of each partition, where the source was asked.
+        locks: Those of the group, read before the sessions.
     """
     by_id = {session.session_id: session for session in sessions}
     rows = tuple(
@@ -150,6 +158,7 @@ def status_of(
             _host_row(session, rows, view)
             for session in sorted(by_id.values(), key=lambda one: _natural(one.session_id))
         ),
+        locks=rows_of(locks, by_id),
     )
 
 

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from processor_host.lock_rows import LockRow
 from processor_host.plurals import count_of
 from processor_host.status import HostRow, PartitionRow, State, Status
 
@@ -39,7 +40,8 @@ def status_tables(status: Status) -> RenderableType:
     counts = status.counts()
     parts = [f"{count} {name}" for name, count in counts.items() if name != "hosts" and (count or name == "owned")]
     head = f"group {status.group} on {status.source}: {count_of(counts['hosts'], 'host')}; {', '.join(parts)}"
-    return Group(Text(printable(head), style="bold"), Text(), _hosts(status.hosts), Text(), _partitions(status))
+    locks: list[RenderableType] = [Text(), _locks(status.locks)] if status.locks else []
+    return Group(Text(printable(head), style="bold"), Text(), _hosts(status.hosts), Text(), _partitions(status), *locks)
 
 
 def printable(text: str) -> str:
@@ -102,6 +104,13 @@ def _partitions(status: Status) -> Table:
 
 def _cut(reason: str) -> str:
     return reason if len(reason) <= REASON_CHARACTERS else reason[: REASON_CHARACTERS - 1] + "…"
+
+
+def _locks(rows: Sequence[LockRow]) -> Table:
+    table = _table("lock", "state", "holder", ">token")
+    for row in rows:
+        table.add_row(_cell(row.name), row.state, _cell(row.holder or ""), str(row.token))
+    return table
 
 
 def _lag(row: PartitionRow) -> str:

@@ -9,6 +9,7 @@ import click
 from partitions.sources.base import Source
 from processor_host.cli.administration import GROUP, JSON, STORE, YES, administer, ask, say, table_of
 from processor_host.cli.errors import OneLineGroup
+from processor_host.lock_rows import LockRow
 from processor_host.operating import locking
 from processor_host.operating.operator import Operator
 
@@ -85,10 +86,10 @@ def release(name: str, group: str, store: str, force: bool, yes: bool, as_json: 
     say(done.as_json(), [f"{line}, token {done.token}"], as_json=as_json)
 
 
-def _cells(row: locking.LockRow) -> tuple[str, ...]:
+def _cells(row: LockRow) -> tuple[str, ...]:
     return row.name, row.state, row.holder or "", str(row.token), _expires(row), row.owner or ""
 
 
-def _expires(row: locking.LockRow) -> str:
+def _expires(row: LockRow) -> str:
     # Of the term that goes on; the next one may have it otherwise.
     return "" if row.state == "free" else "yes" if row.expires else "no"

@@ -124,12 +124,13 @@ async def read_status(
             "point --source at the group's own stream, or leave it out"
         )
     leases = await _answer(store, partial(store.read_leases, group))
-    # After the leases: an owner that is missing then is gone, not new.
+    locks = await _answer(store, partial(store.read_locks, group))
+    # After the leases and locks: an owner that is missing then is gone, not new.
     sessions = await _answer(store, partial(store.read_sessions, group, consistent=True))
     if view is not None:
         view = observe(view, sessions, now_s())
     lags_s = None if source is None else await _lags(source, leases)
-    return status_of(group, item, leases, sessions, view=view, lags_s=lags_s), view
+    return status_of(group, item, leases, sessions, view=view, lags_s=lags_s, locks=locks), view
 
 
 async def _answer(store: Store, read: Callable[[], Awaitable[R]]) -> R:

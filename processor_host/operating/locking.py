@@ -7,57 +7,26 @@ released only where the operator insists: its holder may be at work, and finds o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-from partitions.items import LockItem, Scalar, SessionItem
+from partitions.items import LockItem, SessionItem
 from partitions.lock_verbs import AcquireLock, RaiseLock, ReleaseLock
 from partitions.unreadable import is_stand_in
 from partitions.verbs import Applied
 from processor_host.errors import UserError
+from processor_host.lock_rows import LockRow, holder_of, row_of, rows_of
 from processor_host.operating.operator import Operator
 
 __all__ = [
-    "LockRow",
-    "LockState",
     "ReleasedLock",
     "all_locks",
     "carry_lock",
     "lock_of",
     "raise_lock",
     "release_lock",
-    "rows_of",
 ]
-
-LockState = Literal["held", "kept", "free", "unreadable"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockRow:
-    """One lock of a group."""
-
-    name: str
-    state: LockState
-    """
-    "kept": held without a registered owner, because it does not expire. "free" also where its owner's session is gone.
-    "unreadable": nobody takes it until somebody mends its item; `about` says why.
-    """
-    holder: str | None
-    """The host id of who holds it."""
-    owner: str | None
-    """The session that acquired it; it may be gone where the lock is kept."""
-    token: int
-    """Of the present term, or of the last one."""
-    expires: bool
-    about: Mapping[str, Scalar]
-    """Fields for people."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON can hold it."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"about": dict(self.about)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedLock:
@@ -71,17 +40,6 @@ class ReleasedLock:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
         return asdict(self)
-
-
-def rows_of(locks: Iterable[LockItem], sessions: Mapping[str, SessionItem]) -> tuple[LockRow, ...]:
-    """
-    Say of each lock who holds it, by name.
-
-    Args:
-        locks: As they were read.
-        sessions: All sessions of the group by their ids, read after the locks: an owner that is missing is gone.
-    """
-    return tuple(_row(lock, sessions) for lock in sorted(locks, key=lambda lock: lock.name))
 
 
 async def all_locks(operator: Operator) -> tuple[LockRow, ...]:
@@ -104,7 +62,7 @@ async def lock_of(operator: Operator, name: str) -> LockRow:
         StoreError: as `Operator.submit`.
     """
     lock, sessions = await _read(operator, name)
-    return _row(lock, sessions)
+    return row_of(lock, sessions)
 
 
 async def release_lock(operator: Operator, name: str, *, force: bool = False) -> ReleasedLock:
@@ -130,7 +88,7 @@ async def release_lock(operator: Operator, name: str, *, force: bool = False) ->
         return ReleasedLock(name=name, was_held_by=None, token=lock.token)
     if lock.owner in sessions and not force:
         raise UserError(
-            f"lock {name!r} of {operator.group!r} is held by {_holder(lock)} ({lock.owner}), which is registered and "
+            f"lock {name!r} of {operator.group!r} is held by {holder_of(lock)} ({lock.owner}), which is registered and "
             "may be at work; stop that process, or wait until a dead one is fenced; with --force it is released all "
             "the same, and the holder finds out at its next beat at the earliest"
         )
@@ -140,10 +98,10 @@ async def release_lock(operator: Operator, name: str, *, force: bool = False) ->
         current = result.current
         if current is not None and (current.token != lock.token or current.owner is not None):
             raise UserError(
-                f"lock {name!r} of {operator.group!r} has changed hands meanwhile: {_holder(current) or 'nobody'} has "
-                f"it under token {current.token}, and it was not touched; look at it and run the command again"
+                f"lock {name!r} of {operator.group!r} has changed hands meanwhile: {holder_of(current) or 'nobody'} "
+                f"has it under token {current.token}, and it was not touched; look at it and run the command again"
             )
-    return ReleasedLock(name=name, was_held_by=_holder(lock), token=lock.token)
+    return ReleasedLock(name=name, was_held_by=holder_of(lock), token=lock.token)
 
 
 async def raise_lock(operator: Operator, name: str, token: int, *, seen_token: int | None) -> None:
@@ -185,7 +143,7 @@ async def carry_lock(operator: Operator, wanted: LockItem) -> None:
             seen_owner=None if there is None else there.owner,
             seen_token=None if there is None else there.token,
             session_id=wanted.owner,
-            host_id=_holder(wanted) or wanted.owner,
+            host_id=holder_of(wanted) or wanted.owner,
             expires=False,
             extra=wanted.extra,
         )
@@ -201,28 +159,3 @@ async def _read(operator: Operator, name: str) -> tuple[LockItem, Mapping[str, S
             "those there are"
         )
     return lock, await operator.sessions()
-
-
-def _row(lock: LockItem, sessions: Mapping[str, SessionItem]) -> LockRow:
-    state: LockState = "free"
-    if is_stand_in(lock):
-        state = "unreadable"
-    elif lock.owner in sessions:
-        state = "held"
-    elif lock.owner is not None and not lock.expires:
-        state = "kept"
-    is_free = state == "free"
-    return LockRow(
-        name=lock.name,
-        state=state,
-        holder=None if is_free else _holder(lock),
-        owner=None if is_free else lock.owner or None,
-        token=lock.token,
-        expires=lock.expires,
-        about=MappingProxyType({} if is_free else dict(lock.extra)),
-    )
-
-
-def _holder(lock: LockItem) -> str | None:
-    # An item of another version may lack it; a session id begins with the host's.
-    return lock.holder or (lock.owner or "").rpartition(":")[0] or None

@@ -133,6 +133,16 @@ def test_show_tells_one_lock_with_its_fields_for_people(tmp_path: Path) -> None:
     ]
 
 
+def test_status_of_a_group_shows_its_locks_too(tmp_path: Path) -> None:
+    """One look at a group tells also who runs its singletons."""
+    group = on_file(tmp_path)
+    group.make()
+    fill(group)
+
+    assert group.told("status")["locks"] == group.told("lock list")
+    assert ["held", "held", "a", "1"] in [line.split() for line in answer(group.run("status"))[1]]
+
+
 def test_release_frees_a_lock_that_its_holder_left_behind_and_keeps_its_token(group: Group) -> None:
     """The way out where a process died that held a lock which does not expire; twice does no harm."""
     fill(group)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from partitions.items import LeaseItem, SessionItem
+from partitions.items import LeaseItem, LockItem, SessionItem
 from partitions.liveness import LiveView, observe
 from partitions.rules import PAUSE_REASON
 from processor_host.plurals import count_of
@@ -247,6 +247,7 @@ def test_json_has_the_documented_shape() -> None:
                 "about": {},
             },
         ],
+        "locks": [],
     }
 
 
@@ -266,6 +267,22 @@ def test_tables_show_who_owns_what_and_who_waits_for_whom() -> None:
         "p-0        asked  a          7  …00000588898  12.3 s  b",
         "p-1        free              2  12",
     ]
+
+
+def test_tables_end_with_the_locks_where_there_are_any() -> None:
+    """Who runs a singleton is asked as often as who has a partition."""
+    locks = [
+        LockItem(name="nightly", owner="a:11aa", token=3, holder="a"),
+        LockItem(name="hourly", owner="gone:1", token=4, holder="gone"),
+    ]
+    found = status([a_lease()], [A], locks=locks)
+
+    assert [line.split() for line in shown(found)[-3:]] == [
+        ["lock", "state", "holder", "token"],
+        ["hourly", "free", "4"],
+        ["nightly", "held", "a", "3"],
+    ]
+    assert [each["holder"] for each in found.as_json()["locks"]] == [None, "a"]
 
 
 def test_tables_tell_sessions_of_one_host_apart_where_there_are_several() -> None:
