@@ -30,6 +30,7 @@ from partitions.clocks import BootClock, Clock
 from partitions.events import Event, OnEvent, tell
 from partitions.items import Scalar
 from partitions.leases import Lease
+from partitions.locks import Leader
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.background import RunsBeside
@@ -129,12 +130,9 @@ class ProcessorHost(RunsBeside):
         check_singletons(singletons)
         self._singletons = dict(singletons)
         self._clock = clock or BootClock()
+        limit_s = self.settings.loop_stall_limit_s
         self._beat_place = partial(
-            beat_place,
-            clock=self._clock,
-            limit_s=self.settings.loop_stall_limit_s,
-            is_apart=clock is None,
-            on_event=self._on_event,
+            beat_place, clock=self._clock, limit_s=limit_s, is_apart=clock is None, on_event=self._on_event
         )
         self._random = random or Random()
         self._about = dict(about or {})
@@ -165,6 +163,10 @@ class ProcessorHost(RunsBeside):
         """The partitions whose processor has not ended, and the singletons that have not."""
         pumps, opened = self._pumps, self._opened
         return () if pumps is None or opened is None else (*pumps.with_processor, *opened.locks.running)
+
+    def leader_of(self, singleton: str) -> Leader | None:
+        """Return what this host knows of who runs one of its singletons; None before the start."""
+        return None if self._opened is None else self._opened.locks.singletons.leaders[singleton]
 
     def stop(self) -> None:
         """Ask for an orderly stop: give everything away, then leave. Twice does nothing more. Not thread-safe."""

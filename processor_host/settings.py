@@ -159,8 +159,8 @@ class HostSettings:
     """
     restart_pause_s: float = 1.0
     """
-    Pause before a processor that failed starts again, seconds; doubled with each further failure. Long enough that a
-    broken one does not fill the log.
+    Pause before a processor, or a singleton, that failed starts again, seconds; doubled with each further failure.
+    Long enough that a broken one does not fill the log.
     """
     restart_pause_max_s: float = 10.0
     """

@@ -25,7 +25,7 @@ import anyio
 from partitions.clocks import Clock, sleep_until
 from partitions.errors import LeaseLost, StoreError
 from partitions.events import OnEvent, tell
-from partitions.locks.leaders import Contender, Holder, Leader
+from partitions.locks.leaders import Contender, Leader
 from partitions.locks.leases import LockLease
 from partitions.retries import Waits
 from processor_host.errors import SettingsError, only_error
@@ -80,9 +80,9 @@ class Singletons:
         self._running: set[str] = set()
 
     @property
-    def holders(self) -> Mapping[str, Holder | None]:
-        """By name, who runs each as far as this host has seen; see `Leader.holder`."""
-        return MappingProxyType({name: leader.holder for name, leader in self._leaders.items()})
+    def leaders(self) -> Mapping[str, Leader]:
+        """By name, this host's contender for each, which knows who runs it."""
+        return MappingProxyType(self._leaders)
 
     @property
     def running(self) -> tuple[str, ...]:

@@ -99,9 +99,12 @@ def test_singleton_runs_on_one_host_of_the_group() -> None:
     """However many hosts there are; the others wait, and can tell who has it."""
 
     async def scenario(scene: Scene) -> None:
-        async with scene.host("a"), scene.host("b"), scene.host("c"):
+        async with scene.host("a") as a, scene.host("b") as b, scene.host("c") as c:
             await passes(5 * D_S)
             assert (len(scene.working), len(scene.terms)) == (1, 1)
+            leaders = [host.leader_of("nightly") for host in (a, b, c)]
+            holders = [leader.holder.host_id for leader in leaders if leader is not None and leader.holder is not None]
+            assert holders == scene.working * 3
         assert scene.working == []
 
     virtually(scenario)
