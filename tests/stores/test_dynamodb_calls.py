@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import ClientError, NoRegionError, ReadTimeoutError  # type: ignore[import-untyped]
 
 from partitions.codecs.items import LEASE, SESSION
-from partitions.errors import StoreMisconfigured, StoreUnavailable
+from partitions.errors import StoreGone, StoreMisconfigured, StoreUnavailable
 from partitions.items import SessionItem
 from partitions.positions import END
 from partitions.stores.dynamodb import DynamoDBStore
@@ -168,10 +168,12 @@ async def test_what_no_retry_mends_is_told_at_once(code: str) -> None:
     store = await played.opened()
 
     told = f"dynamodb:UpdateItem on table 'leases' in eu-west-1 failed .{code}"
-    with pytest.raises(StoreMisconfigured, match=told):
+    with pytest.raises(StoreMisconfigured, match=told) as raised:
         await store.submit("g", SAVE)
 
     assert len(played.calls) == 1
+    # What a table that is gone has granted is void; a right may come back.
+    assert (type(raised.value) is StoreGone) == (code == "ResourceNotFoundException")
 
 
 async def test_fault_of_this_program_is_not_taken_for_an_outage() -> None:

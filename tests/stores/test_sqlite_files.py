@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from partitions.errors import StoreMisconfigured, StoreUnavailable
+from partitions.errors import StoreGone, StoreMisconfigured, StoreUnavailable
 from partitions.sources.local import LocalStream
 from partitions.stores._sqlite_errors import translated
 from partitions.stores._sqlite_file import APPLICATION_ID, FILE_VERSION, LeaseFile
@@ -253,7 +253,7 @@ async def test_file_that_is_gone_ends_every_use_of_it(change: Callable[[Path], N
         partial(store.read_leases, G),
         partial(store.read_sessions, G, consistent=True),
     ):
-        with pytest.raises(StoreMisconfigured, match="was deleted, moved or replaced while in use; stop every host"):
+        with pytest.raises(StoreGone, match="was deleted, moved or replaced while in use; stop every host"):
             await call()
     await store.close()
 
