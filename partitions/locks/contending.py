@@ -34,7 +34,7 @@ from partitions.lock_verbs import ReleaseLock
 from partitions.locks.events import LockAcquired, LockEnd
 from partitions.locks.holding import HeldLocks
 from partitions.locks.leases import LockLease, LockTerms
-from partitions.locks.owing import acquire_of, after_acquire
+from partitions.locks.owing import acquire_of, after_acquire, check_name
 from partitions.locks.rivals import Rivals
 from partitions.retries import Waits, call
 from partitions.sessions import Session as Life
@@ -144,7 +144,9 @@ class Locks:
         Raises:
             StoreUnavailable: no answer. If the lock was acquired all the same, it is released within a beat or so.
             StoreMisconfigured: no retry helps.
+            ValueError: no name of a lock.
         """
+        check_name(name)
         life = self._living()
         if life is None or self._held.is_busy(name):
             return None
@@ -175,8 +177,9 @@ class Locks:
 
         Raises:
             TimeoutError: the lock was not to be had in that time.
-            StoreMisconfigured: no retry helps.
+            StoreMisconfigured, ValueError: as `try_acquire`.
         """
+        check_name(name)
         until_s = math.inf if timeout_s is None else self._clock.now_s() + timeout_s
         failures = 0
         # Whoever has just had its turn lets the others look once.

@@ -29,7 +29,10 @@ from partitions.retries import Waits
 from partitions.stores.base import READ_SOME_MAX, Store
 from partitions.verbs import Applied
 
-__all__ = ["HeldLocks"]
+__all__ = ["OWED_MAX", "HeldLocks"]
+
+OWED_MAX: Final = 1000
+"""Locks that are looked at for what is owed; beyond, the oldest is left to the end of the session."""
 
 RELEASES_MAX: Final = 3
 """Tries of a release; after that it is owed, and the look at the locks sends it again."""
@@ -114,6 +117,8 @@ class HeldLocks:
         already = self._owed.setdefault(owed.name, [])
         if owed not in already:
             already.append(owed)
+        if len(self._owed) > OWED_MAX:
+            del self._owed[next(iter(self._owed))]
 
     def answered(self, name: str, item: LockItem | None) -> None:
         """Drop what is not owed any more, from the item in an answer."""

@@ -15,7 +15,9 @@ from partitions.events import SessionFenced
 from partitions.items import LockItem
 from partitions.lock_verbs import AcquireLock, ReleaseLock
 from partitions.locks import LockAcquired, LockEnd, LockEnded, LockLease
+from partitions.locks.holding import OWED_MAX
 from partitions.locks.rivals import RIVALS_MAX, Rivals
+from partitions.stores.base import READ_SOME_MAX
 from partitions.verbs import Applied, Beat, Fence, Leave, Refused
 from tests.locks.stage import BEAT_S, CALL_S, DURATION_S, EXPIRY_S, POLL_S, VALIDITY_S, LockStage, of
 from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, HandClock, about, verb_of
@@ -466,6 +468,35 @@ async def test_acquire_that_arrives_long_after_it_was_given_up_is_released() -> 
         await taken.release()
         await passes(3 * BEAT_S)
         assert reads == len([None for _, call in stage.network.calls if call.operation == "read_some_locks"])
+
+
+async def test_acquires_in_doubt_of_very_many_locks_are_not_looked_at_for_ever() -> None:
+    """An outage, and a lock of another name in each try: the first are left to the end of the session."""
+    stage = LockStage()
+    async with stage.contender() as session:
+        away = stage.disturb(verb_of(AcquireLock), raises=StoreUnavailable("away"))
+        names = [f"job-{number}" for number in range(OWED_MAX + 5)]
+        for name in names:
+            with pytest.raises(StoreUnavailable):
+                await session.try_acquire(name)
+        stage.network.faults.remove(away)
+        before = len(stage.network.calls)
+        await passes(1.5 * BEAT_S)
+
+        looks = [call for _, call in stage.network.calls[before:] if call.operation == "read_some_locks"]
+        assert len(looks) == OWED_MAX // READ_SOME_MAX
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1025, "ü" * 513])
+async def test_name_that_some_store_cannot_keep_is_refused_by_all(name: str) -> None:
+    """Before anything is sent, also where the lock would have to be waited for."""
+    stage = LockStage()
+    async with stage.contender() as session:
+        with pytest.raises(ValueError, match="expected 1 to 1024"):
+            await session.try_acquire(name)
+        with pytest.raises(ValueError, match="expected 1 to 1024"):
+            await session.acquire(name)
+        assert of(await session.try_acquire("ü" * 512)).is_held()
 
 
 async def test_acquire_that_arrives_twice_changes_nothing_the_second_time() -> None:
