@@ -40,7 +40,7 @@ def test_roll_with_a_surge_of_one_moves_each_partition_once_and_none_rests_or_is
     # Those that are to leave came without a delay, so that the test need not wait for it before they share evenly.
     old = [start(group, f"old{number}") for number in range(HOSTS)]
     group.wait_balanced(old)
-    group.wait_until("all are at work", lambda: len(at_work(group)) == PARTITIONS, 20)
+    group.wait_until("all are at work", lambda: len(at_work(group)) == PARTITIONS, group.ready_s)
     before = group.leases.held()
     new, statuses = [], []
     for number, leaving in enumerate(old):

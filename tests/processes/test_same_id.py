@@ -31,7 +31,9 @@ def test_c05_two_processes_of_one_host_id_never_process_a_partition_at_once(
         group.wait_ready(host)
     group.put(int(run_s / 0.02))
     group.wait_until(
-        "both are at work", lambda: len({(each.pid, each.partition) for each in group.journals.ended()}) >= 4, 20
+        "both are at work",
+        lambda: len({(each.pid, each.partition) for each in group.journals.ended()}) >= 4,
+        group.ready_s,
     )
     time.sleep(run_s)
     for host in hosts:

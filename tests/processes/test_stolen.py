@@ -37,7 +37,9 @@ def test_c02_old_owner_hands_out_no_buffered_record_after_its_lease_was_stolen(e
     hold, env = group.folder / journal.HOLD, {journal.HELD: HELD_AT} if end == "forced" else {}
     hold.touch()
     first = group.start("a", *flags, lease_duration_s=D_S, record_s=RECORD_S, env=env, log_level="debug")
-    group.wait_until("both are handled", lambda: len({each.partition for each in group.journals.ended()}) == 2, 20)
+    group.wait_until(
+        "both are handled", lambda: len({each.partition for each in group.journals.ended()}) == 2, group.ready_s
+    )
     time.sleep(ALONE_S)
     if end == "forced":
         group.wait_until("both are held", lambda: in_hand(group) == 2, 20)
@@ -45,7 +47,7 @@ def test_c02_old_owner_hands_out_no_buffered_record_after_its_lease_was_stolen(e
     [stolen] = group.wait_until("b has acquired one", lambda: other.named("lease.acquired"), 40)
     hold.unlink()
     name = stolen["partition"]
-    group.wait_until("both go on", lambda: is_going_on(group, first, other, name, at_s(stolen)), 10)
+    group.wait_until("both go on", lambda: is_going_on(group, first, other, name, at_s(stolen)), 20)
 
     [ended] = [line for line in first.named("lease.ended") if line["partition"] == name]
     after = [

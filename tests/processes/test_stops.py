@@ -33,7 +33,7 @@ def test_c18_lone_idle_host_stops_within_two_seconds(any_group: Group) -> None:
     group.create(8)
     host = group.start("a", "--read-wait-s", "60", lease_duration_s=d_s)
     group.wait_balanced([host])
-    group.wait_until("every processor is open", lambda: len(group.journals.read()) == 8, 5)
+    group.wait_until("every processor is open", lambda: len(group.journals.read()) == 8, group.ready_s)
     time.sleep(scaled(5.0))
     told_s = host.terminate()
     status = host.wait(70)
@@ -56,7 +56,9 @@ def test_c17_successor_of_a_clean_stop_starts_at_once_where_the_old_host_ended(a
     group.put(100)
     flags = ("--balance-interval-s", repr(balance_s), "--batch-records-max", "5")
     first = group.start("a", *flags, lease_duration_s=30.0, record_s=0.05, log_level="debug")
-    group.wait_until("every partition is handled", lambda: len({e.partition for e in group.journals.ended()}) == 4, 15)
+    group.wait_until(
+        "every partition is handled", lambda: len({e.partition for e in group.journals.ended()}) == 4, group.ready_s
+    )
     time.sleep(1.0)
     first.terminate()
     assert first.wait(10) == 0
@@ -131,7 +133,7 @@ def test_c60_sigterm_to_process_one_ends_the_record_in_hand_and_frees_every_leas
     first = process_one(group, host)
     group.wait_balanced([host])
     group.put(1, ["p2"])
-    group.wait_until("the record is in hand", lambda: bool(group.journals.started()), 10)
+    group.wait_until("the record is in hand", lambda: bool(group.journals.started()), group.ready_s)
     assert {each.pid for each in group.journals.read()} == {1}
     told_s = now_s()
     os.kill(first, signal.SIGTERM)
@@ -181,7 +183,7 @@ def test_second_signal_ends_a_host_at_once(number: signal.Signals, expected: int
     group.create(4)
     group.put(1)
     host = group.start("a", lease_duration_s=3.0, record_s=60.0)
-    group.wait_until("a record of each partition is in hand", lambda: len(group.journals.started()) == 4, 10)
+    group.wait_until("a record of each partition is in hand", lambda: len(group.journals.started()) == 4, group.ready_s)
     host.send(number)
     # Within a second of the first one's arrival, which may be late on a busy machine, it would count as doubled.
     group.wait_until("the first one has arrived", lambda: host.named("host.draining"), 10)
@@ -206,7 +208,7 @@ def test_lease_of_a_processor_that_never_ends_is_not_released_while_it_lives(any
     group.put(1, ["p1"])
     flags = ("--drain-timeout-s", "1")
     host = group.start("a", *flags, lease_duration_s=d_s, record_s=60.0, env={journal.STUBBORN: "yes"})
-    group.wait_until("the record is in hand", lambda: bool(group.journals.started()), 10)
+    group.wait_until("the record is in hand", lambda: bool(group.journals.started()), group.ready_s)
     with group.leases.watch() as timeline:
         told_s = host.terminate()
         status = host.wait(20)
@@ -224,6 +226,6 @@ def test_lease_of_a_processor_that_never_ends_is_not_released_while_it_lives(any
     assert group.journals.ended() == []
 
     other = group.start("b", lease_duration_s=d_s)
-    group.wait_until("the next host handles the record", lambda: bool(group.journals.ended()), 4 * d_s + 10)
+    group.wait_until("the next host handles the record", lambda: bool(group.journals.ended()), 4 * d_s + group.ready_s)
     assert [(each.pid, each.value) for each in group.journals.ended()] == [(other.pid, "1")]
     assert repeats(group.journals.read()) == {("p1", "1"): 1}
