@@ -35,7 +35,7 @@ LONG: Final = 0.05
 PAUSE_S: Final = 8.0
 """Between two turns, at most."""
 LOOK_S: Final = 0.5
-TURNS_S: Final = 60.0
+TURNS_S: Final = 90.0
 """What the turns of all and the pauses of a session that could not begin may take, beside the durations."""
 
 KINDS: Final = (LockAcquired, LockEnded, LockReleased, LockReleaseFailed, LocksUnread)
@@ -136,7 +136,7 @@ class Contenders:
                 lease = None
             if lease is not None:
                 async with lease:
-                    for _ in range(random.randint(0, STEPS_MAX)):
+                    for _ in range(random.randint(0, 1 if self._is_calm else STEPS_MAX)):
                         await self._step(random)
                         if random.random() < 0.1:
                             await self._renew(lease.renew)

@@ -80,7 +80,7 @@ class Modes:
             killer_every=0 if policy == RETRY else random.choice([0, 0, 60, 150]),
             ill_every_s=random.choice([0.0, 0.0, 40.0]),
             sick_after_s=random.choice([6.0, 12.0]),
-            locks=random.choice([0, 0, 0, 1, 2, 3]),
+            locks=random.choice([0, 0, 0, 0, 0, 1, 1, 2, 3]),
         )
 
     def is_poison(self, data: bytes) -> bool:
