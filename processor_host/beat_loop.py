@@ -18,7 +18,7 @@ from partitions.events import Event, OnEvent, tell
 from partitions.stores.base import store_for_beats
 from processor_host.events import BeatsNotApart
 from processor_host.observed import ObservedStore
-from processor_host.stalls import LoopWatch, stack_of
+from processor_host.stalls import Aside, LoopWatch, stack_of
 
 __all__ = ["beat_place"]
 
@@ -35,12 +35,14 @@ async def beat_place(
         clock: This host's clock.
         limit_s: No more beats once the loop of the caller has been blocked for so long.
         is_apart: Beats run on a loop of their own, if the store can serve one.
-        on_event: Gets what is told, on the loop of the caller, but for `LoopBlocked` and `BeatsHeld`.
+        on_event: Gets what is told, on the loop of the caller, but for `LoopBlocked` and `BeatsHeld`, which come in
+            a thread of their own.
 
     Raises:
         StoreUnavailable, StoreMisconfigured: the store cannot be opened for the beats.
     """
-    watch = LoopWatch(clock, limit_s=limit_s, on_event=on_event, stack_of=stack_of)
+    aside = Aside(on_event).on_event
+    watch = LoopWatch(clock, limit_s=limit_s, on_event=on_event, on_blocked=aside, stack_of=stack_of)
     own: OwnLoop | None = None
     if is_apart:
         if (for_beats := store_for_beats(store.inner)) is None:

@@ -277,7 +277,7 @@ class LoopStalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Event):
-    """Something blocks the event loop of this host at this moment. Told once a stall, in the thread of the beats."""
+    """Something blocks the event loop of this host at this moment. Told once a stall, in a thread of its own."""
 
     stall_s: float
     """For how long by now."""
@@ -290,7 +290,7 @@ class BeatsHeld(Event):
     """
     The event loop has been blocked for longer than the limit, and the host beats no more until it goes on.
 
-    Told once a stall, in the thread of the beats.
+    Told once a stall, in a thread of its own.
     """
 
     stall_s: float

@@ -7,6 +7,8 @@ Knows no session and no store. Three things look at one `LoopWatch`:
 - `watch` runs on the loop of the beats, where there is one. It counts how long no tick has come *while it ran itself*:
   a process that was suspended, or code that kept the interpreter to itself, stops both loops, and the main one is not
   to blame. After a second it tells what the main thread is at, while it still is.
+- What `watch` tells, it tells in a thread of its own (`Aside`): an observer that hangs, as a log whose reader is away,
+  may be the very thing that blocks the main loop, and must not stop the beats as well.
 - `why_held` says there that no more beats may be sent: a host whose main loop has not gone round for the limit handles
   nothing, and the others must get its partitions.
 """
@@ -16,16 +18,16 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from threading import get_ident
+from threading import Thread, get_ident
 from typing import Final
 
 import anyio
 
 from partitions.clocks import Clock
-from partitions.events import OnEvent, tell
+from partitions.events import Event, OnEvent, tell
 from processor_host.events import BeatsHeld, LoopBlocked, LoopStalled
 
-__all__ = ["LoopWatch", "stack_of"]
+__all__ = ["Aside", "LoopWatch", "stack_of"]
 
 TICK_S: Final = 0.25
 """How often each loop looks."""
@@ -38,19 +40,29 @@ FRAMES_MAX: Final = 30
 class LoopWatch:
     """Watches one main loop; made on it."""
 
-    def __init__(self, clock: Clock, *, limit_s: float, on_event: OnEvent, stack_of: Callable[[int], str]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        limit_s: float,
+        on_event: OnEvent,
+        on_blocked: OnEvent,
+        stack_of: Callable[[int], str],
+    ) -> None:
         """
         Begin to watch.
 
         Args:
             clock: This host's clock.
             limit_s: No more beats once the loop has not gone round for so long.
-            on_event: Gets `LoopStalled` on the main loop; `LoopBlocked` and `BeatsHeld` in the thread of the beats.
+            on_event: Gets `LoopStalled`, on the main loop.
+            on_blocked: Gets `LoopBlocked` and `BeatsHeld`, on the loop of the beats, which it must not stop.
             stack_of: Returns what a thread is at, by its identity.
         """
         self._clock = clock
         self._limit_s = limit_s
         self._on_event = on_event
+        self._on_blocked = on_blocked
         self._stack_of = stack_of
         self._thread = get_ident()
         self._ticks = 0
@@ -85,17 +97,39 @@ class LoopWatch:
             self._blocked_s += min(self._clock.now_s() - before_s, TICK_S)
             if self._blocked_s >= STALL_S and not is_blocked_told:
                 is_blocked_told = True
-                tell(self._on_event, LoopBlocked(stall_s=self._blocked_s, stack=self._stack_of(self._thread)))
+                tell(self._on_blocked, LoopBlocked(stall_s=self._blocked_s, stack=self._stack_of(self._thread)))
             if self._blocked_s > self._limit_s and not is_held_told:
                 is_held_told = True
                 stack = self._stack_of(self._thread)
-                tell(self._on_event, BeatsHeld(stall_s=self._blocked_s, limit_s=self._limit_s, stack=stack))
+                tell(self._on_blocked, BeatsHeld(stall_s=self._blocked_s, limit_s=self._limit_s, stack=stack))
 
     def why_held(self) -> str | None:
         """Return why no beat may be sent; None where the main loop has gone round within the limit."""
         if self._blocked_s <= self._limit_s:
             return None
         return f"the main loop has been blocked for {self._blocked_s:.3g} s, longer than {self._limit_s:.3g} s"
+
+
+class Aside:
+    """Passes events on in a thread, one after the other, and waits for nobody."""
+
+    def __init__(self, on_event: OnEvent) -> None:
+        """`on_event` gets them; while it hangs, those that come are dropped."""
+        self._on_event = on_event
+        self._thread: Thread | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Have an event told, and return at once."""
+        if self._thread is not None and self._thread.is_alive():
+            # One thread at most: stall after stall, an observer that never returns would collect them.
+            return
+        # A daemon: a process that ends must not wait for an observer that hangs.
+        self._thread = Thread(target=tell, args=(self._on_event, event), name="stalls", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # The machine has no thread left. A stall that nobody hears of is no reason to end the beats.
+            self._thread = None
 
 
 def stack_of(thread: int) -> str:

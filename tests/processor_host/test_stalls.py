@@ -21,13 +21,15 @@ from partitions.stores.sqlite import SqliteStore
 from processor_host.beat_loop import beat_place
 from processor_host.events import BeatsHeld, BeatsNotApart, LoopBlocked
 from processor_host.observed import ObservedStore
-from processor_host.stalls import LoopWatch, stack_of
+from processor_host.stalls import Aside, LoopWatch, stack_of
 from tests.stage import VIRTUAL_TIME, JumpingClock
 from tests.world.diary import passes
 
 __all__: list[str] = []
 
 LIMIT_S = 5.0
+PATIENCE_S = 10.0
+"""For a thread that has only to run."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,11 @@ class Watched:
         self.clock = JumpingClock()
         self.events: list[Event] = []
         self.watch = LoopWatch(
-            self.clock, limit_s=LIMIT_S, on_event=self.events.append, stack_of=lambda _: "in time.sleep"
+            self.clock,
+            limit_s=LIMIT_S,
+            on_event=self.events.append,
+            on_blocked=self.events.append,
+            stack_of=lambda _: "in time.sleep",
         )
 
     @asynccontextmanager
@@ -127,6 +133,33 @@ def test_stack_names_what_the_thread_is_at() -> None:
 
     assert "in culprit\n    leave.wait()" in found
     assert stack_of(-1) == ""
+
+
+def test_observer_that_hangs_is_waited_for_by_nobody() -> None:
+    """It is told on the loop of the beats, which must go on; and stall after stall, threads must not pile up."""
+    told: list[Event] = []
+    entered, leave = threading.Event(), threading.Event()
+
+    def hangs(event: Event) -> None:
+        told.append(event)
+        entered.set()
+        leave.wait(PATIENCE_S)
+
+    first, second, third = (LoopBlocked(stall_s=stall_s, stack="") for stall_s in (1.0, 2.0, 3.0))
+    aside = Aside(hangs)
+    aside.on_event(first)
+    assert entered.wait(PATIENCE_S)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "stalls"]
+    aside.on_event(second)
+    hung = (leave.is_set(), thread.is_alive(), thread.daemon)
+    leave.set()
+    thread.join()
+    entered.clear()
+    aside.on_event(third)
+    assert entered.wait(PATIENCE_S)
+
+    assert hung == (False, True, True)
+    assert told == [first, third]
 
 
 async def test_store_that_serves_one_loop_only_is_told_of_and_beats_go_on_there() -> None:
