@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from partitions.retries import is_cancelled
 from partitions.stores.base import Store
 
 __all__ = ["BeatPlace", "OwnLoop", "SameLoop"]
@@ -116,6 +117,7 @@ class OwnLoop:
         self._thread: AbstractContextManager[BlockingPortal] | None = None
         self._sessions_loop: asyncio.AbstractEventLoop | None = None
         self._beats_loop: asyncio.AbstractEventLoop | None = None
+        self._has_died = False
 
     @property
     def store(self) -> Store:
@@ -149,7 +151,8 @@ class OwnLoop:
         self._thread = None
         with anyio.CancelScope(shield=True):
             try:
-                if not self._is_shared:
+                # Where the thread has died, its connections have died with it, and `run` has said so.
+                if not self._is_shared and not self._has_died:
                     await self._there(self._store.close)
             finally:
                 self._portal = None
@@ -163,14 +166,21 @@ class OwnLoop:
     def reach(self, do: Callable[..., object], *args: object) -> None:
         """See `BeatPlace.reach`. Does nothing once the place is closed: nothing runs there any more."""
         if self._portal is not None and self._beats_loop is not None:
-            self._beats_loop.call_soon_threadsafe(do, *args)
+            # Where the thread has died, its loop is closed; that is for `run` to raise, and not for who ends a session.
+            with suppress(RuntimeError):
+                self._beats_loop.call_soon_threadsafe(do, *args)
 
     def why_held(self) -> str | None:
         """See `BeatPlace.why_held`."""
         return self._why_held()
 
     async def run(self, beats: Callable[[], Awaitable[str]]) -> str:
-        """See `BeatPlace.run`."""
+        """
+        See `BeatPlace.run`.
+
+        Raises:
+            RuntimeError: the thread has died.
+        """
         return await self._there(partial(self._run, beats))
 
     async def _run(self, beats: Callable[[], Awaitable[str]]) -> str:
@@ -183,8 +193,23 @@ class OwnLoop:
 
     async def _there(self, do: Callable[[], Awaitable[R]]) -> R:
         assert self._portal is not None  # Open.
-        # A cancellation of the awaiting task cancels the future, and with it the task in the thread.
-        return await asyncio.wrap_future(self._portal.start_task_soon(do, name=THREAD))
+        try:
+            future = self._portal.start_task_soon(do, name=THREAD)
+        except RuntimeError as error:
+            raise self._died() from error
+        try:
+            # A cancellation of the awaiting task cancels the future, and with it the task in the thread.
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            # The loop there came to its end under the task. Passed on it would look like a cancellation of the caller,
+            # and end a host without a word.
+            raise self._died() from error
+
+    def _died(self) -> RuntimeError:
+        self._has_died = True
+        return RuntimeError(f"the thread {THREAD!r} has died, as of a sys.exit in it, and nothing beats any more")
 
 
 async def _running_loop() -> asyncio.AbstractEventLoop:

@@ -6,6 +6,7 @@ No test waits for time to pass. A step of the beats is one beat that the store h
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -272,6 +273,25 @@ async def test_what_fails_beside_the_beats_ends_the_session() -> None:
     finally:
         await scene.place.close()
     assert scene.session.is_over
+
+
+async def test_death_of_the_thread_ends_the_session_with_an_error_that_names_it() -> None:
+    """Rule 15: then the host exits non-zero; the end of a loop alone looks like a cancellation of who waits for it."""
+    scene = Scene()
+    died = pytest.RaisesExc(RuntimeError, match="the thread 'partitions beats' has died")
+    with pytest.RaisesGroup(died, flatten_subgroups=True), anyio.fail_after(PATIENCE_S):
+        async with scene.living():
+            # Whatever runs on that loop, such as a client of the store, may do so.
+            scene.place.reach(sys.exit, "not a host's business")
+            (thread,) = (thread for thread in threading.enumerate() if thread.name == THREAD)
+            thread.join(PATIENCE_S)
+            # Its loop is closed by now, and whoever still calls there must not be the one who fails.
+            scene.session.drain()
+            await anyio.sleep_forever()
+
+    assert isinstance(scene.events[-1], SessionEnded)
+    assert (scene.session.is_over, scene.store.calls) == (True, ["open"])
+    assert [thread.name for thread in threading.enumerate() if thread.name == THREAD] == []
 
 
 def test_table_that_was_closed_is_not_extended_by_a_late_answer() -> None:
