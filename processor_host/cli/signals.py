@@ -71,11 +71,13 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
     """
     Turn signals into calls of `host`, on the loop that runs now.
 
-    Plain handlers, not those of the loop: they are called also while something blocks it. Once a signal has come, more
+    Plain handlers, not those of the loop: they are called also while something blocks it. A process that is forked
+    meanwhile has its signals as they were before. Once a signal has come, more
     are ignored from the end on: a double may come while the process ends, which must not change how it ended.
     """
     loop = asyncio.get_running_loop()
     signals = Signals()
+    own = os.getpid()
 
     def cancel(number: int) -> None:
         structlog.get_logger("processor_host").warning(
@@ -84,6 +86,11 @@ def signals_to(host: ProcessorHost) -> Iterator[Signals]:
         host.cancel()
 
     def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            # A process that user code has forked is no host: a pool that ends its processes would wait for ever.
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+            return
         match signals.take(number, time.monotonic()):
             case Asked.STOP:
                 loop.call_soon_threadsafe(host.stop)

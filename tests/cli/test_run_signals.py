@@ -58,6 +58,23 @@ async def blocking(batch: Batch) -> None:
     print("reached", flush=True)
     time.sleep(3600)
 
+def child(up) -> None:
+    up.set()
+    time.sleep(3600)
+
+async def forking(batch: Batch) -> None:
+    import multiprocessing
+    context = multiprocessing.get_context("fork")
+    up = context.Event()
+    forked = context.Process(target=child, args=(up,))
+    forked.start()
+    # What comes before the interpreter is ready there, no handler ever sees.
+    up.wait()
+    forked.terminate()
+    await anyio.to_thread.run_sync(forked.join, 5)
+    print("the child ended with", forked.exitcode, flush=True)
+    forked.kill()
+
 class Threaded(PartitionProcessor):
     def process(self, batch) -> None:
         print("reached", flush=True)
@@ -182,6 +199,16 @@ def test_run_tells_by_its_status_that_a_processor_was_still_running(
     with sqlite3.connect(folder / "leases.db") as file:
         owners = file.execute("SELECT partition, owner IS NULL FROM leases ORDER BY partition").fetchall()
     assert owners == [("p0", 0), ("p1", 1)]
+
+
+def test_process_that_user_code_forks_is_ended_by_a_signal(folder: Path, started: list[Process]) -> None:
+    """What a fork inherits must not take it for a stop of the host: whoever ends a pool waits for its members."""
+    put(folder)
+    started.append(host := Process(folder, "slow:forking"))
+    host.wait_for("the child ended with")
+
+    assert f"the child ended with {-signal.SIGTERM}\n" in host.log()
+    assert host.process.poll() is None
 
 
 def test_run_ends_in_order_at_a_doubled_signal(folder: Path, started: list[Process]) -> None:
