@@ -101,7 +101,7 @@ class ProcessorHost(RunsBeside):
                 `async def` that takes a batch or a `record`.
             settings: Timings and bounds; the defaults otherwise.
             registry: Where the metrics go; one of its own by default.
-            on_event: Gets every event of the host and of the library, after the metrics; those of a blocked loop in a thread.
+            on_event: Gets every event of host and library, after the metrics; those of a blocked loop in a thread.
             lifespan: Makes what the processors share, entered once per run.
             clock: For tests; the machine's clock that counts suspend by default.
             random: For tests; seeded by the system by default.
