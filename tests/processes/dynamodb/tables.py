@@ -32,8 +32,6 @@ LOOK_S = 0.05
 POLL_S = 0.1
 BALANCED_POLL_S = 0.25
 """Looks cost the server as much as hosts do."""
-START_S_MAX = 40.0
-"""Until hosts run and share all; no case is about it, and loading the SDK takes a busy machine seconds."""
 
 READ_TIMEOUT_S = 10.0
 """For the tests' own reads, which no lease hangs on."""
@@ -117,8 +115,6 @@ class TableGroup(Group):
 
     leases: LeaseTable
     balanced_poll_s = BALANCED_POLL_S
-    ready_s = START_S_MAX
-    balanced_s = START_S_MAX
 
     def __init__(
         self, folder: Path, portal: BlockingPortal, proxy: Proxy, *, table: str = "", group: str = GROUP
