@@ -291,7 +291,7 @@ class Machine(RuleBasedStateMachine):
 
     def drawn(self, data: st.DataObject) -> tuple[str, Verb[Any]]:
         group = data.draw(st.sampled_from([*GROUPS, GROUPS[0], GROUPS[0]]))
-        about = data.draw(st.sampled_from([*PARTITIONS, *PARTITIONS, *SESSIONS, *LOCK_IDS, ""]))
+        about = data.draw(st.sampled_from([*PARTITIONS * 3, *SESSIONS, *LOCK_IDS, ""]))
         verb: Verb[Any]
         if about in PARTITIONS:
             verb = lease_verb(data.draw, self.model.all(group, LeaseVerb).get(about), about)
