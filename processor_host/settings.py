@@ -199,7 +199,8 @@ class HostSettings:
     host_id: str | None = None
     """
     The name of this host within its group; host name and process id if not given. 1 to 128 letters, digits, dots,
-    underscores and hyphens. Give one that survives a restart, and a restarted host gets its own partitions back.
+    underscores and hyphens. With one that survives a restart, a restarted host is given those of its own partitions first
+    that nobody has taken meanwhile; rejoin_grace_s lets the others wait for it.
     """
     capacity: float = 1.0
     """The share of the work that this host takes, in proportion to the capacity of the others."""
