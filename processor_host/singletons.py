@@ -6,8 +6,8 @@ never two of one name run on one host, however long one takes to end.
 
 - The end of a session ends the terms under it: the coroutine is cancelled, and contends again under the next session.
 - A drain cancels what runs and has the locks released; nothing contends until the next session begins.
-- One that raises, or returns, has ended its term: the lock is free for the other hosts, and this one contends again
-  after a pause, which grows while such ends come soon after one another.
+- One that raises, returns or releases its lease has ended its term: the lock is free for the other hosts, and this one
+  contends again after a pause, which grows while such ends come soon after one another.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import anyio
 from partitions.clocks import Clock, sleep_until
 from partitions.errors import LeaseLost, StoreError
 from partitions.events import OnEvent, tell
+from partitions.locks.events import LockEnd
 from partitions.locks.leaders import Contender, Leader
 from partitions.locks.leases import LockLease
 from partitions.retries import Waits
@@ -141,10 +142,11 @@ class Singletons:
         began_s = self._clock.now_s()
         failed: UserFailed | None = None
         token = 0
+        of: LockLease | None = None
 
         async def work(lease: LockLease) -> None:
-            nonlocal began_s, token
-            began_s, token = self._clock.now_s(), lease.token
+            nonlocal began_s, token, of
+            began_s, token, of = self._clock.now_s(), lease.token, lease
             self._running.add(name)
             tell(self._on_event, SingletonStarted(singleton=name, token=lease.token))
             await call_user(lease, "singleton", partial(_call, given, lease, self._resources))
@@ -162,6 +164,9 @@ class Singletons:
         except anyio.get_cancelled_exc_class():
             self._ended(name, token, "stopped")
             raise
+        if reason == "lock lost" and of is not None and of.end_reason is LockEnd.RELEASED:
+            # It released its lease itself. Begun anew without the pause of a return, it would write to the store for ever.
+            reason = "returned"
         self._ended(name, token, reason)
         if reason == "lock lost":
             return 0

@@ -201,6 +201,25 @@ def test_singleton_that_returns_runs_again_after_a_pause() -> None:
     virtually(scenario)
 
 
+def test_singleton_that_releases_its_lease_runs_again_after_a_pause() -> None:
+    """It was done with its term, whatever it still does after; without the pause it would cost writes without end."""
+
+    async def scenario(scene: Scene) -> None:
+        async def brief(lease: LockLease) -> None:
+            async with scene.at_work("a", lease):
+                await lease.release()
+                await anyio.sleep_forever()
+
+        async with scene.host("a", singletons={"nightly": brief}):
+            began_s = running_loop().time()
+            await until(lambda: len(scene.terms) == 3)
+            assert running_loop().time() - began_s >= 1.5
+        assert [event.reason for event in scene.told(SingletonEnded)[:2]] == ["returned", "returned"]
+        assert scene.told(SingletonFailed) == []
+
+    virtually(scenario)
+
+
 @pytest.mark.parametrize("how", ["plainly", "in a task group", "as the end of something else"])
 def test_singleton_that_finds_its_lock_lost_has_not_failed(how: str) -> None:
     """It contends again at once, without a pause and without a word of failure."""
