@@ -165,7 +165,7 @@ class Singletons:
             self._ended(name, token, "stopped")
             raise
         if reason == "lock lost" and of is not None and of.end_reason is LockEnd.RELEASED:
-            # It released its lease itself. Begun anew without the pause of a return, it would write to the store for ever.
+            # It released its lease itself. Without the pause of a return, it would write to the store for ever.
             reason = "returned"
         self._ended(name, token, reason)
         if reason == "lock lost":
