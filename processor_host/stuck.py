@@ -7,6 +7,8 @@ Knows no pump and no page; it is given the host's events, and a way to pause a p
 Theory of operation:
 - An episode begins once records have waited for the limit, and ends with the next move. It is told twice: as it begins
   and as the partition goes on. One that ends with its lease is told no more; the next owner counts anew.
+- Time in which the host itself stood still does not count, as where something blocked its event loop: it shows as a
+  look that comes late. Everything on the host waited then, and what goes on is not stuck.
 - Where `pause_stuck` is set, the partition is paused in the store, so that every host leaves it alone (DESIGN rule 15),
   and its owner drains it. That takes a partition out of work until a person resumes it. So it must be stuck by itself:
   where nothing else on this host moves either, the host or what its processors call is to blame, and the partition
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -127,11 +129,29 @@ class Stuck:
         every_s = min(self.limit_s / LOOKS, LOOK_MAX_S)
         async with anyio.create_task_group() as tasks:
             while True:
+                before_s = self._clock.now_s()
                 await anyio.sleep(every_s)
+                late_s = self._clock.now_s() - before_s - every_s
+                if late_s > every_s:
+                    self._leave_out(late_s)
                 for event in self._look():
                     tell(self._on_event, event)
                 for pause, name in self._to_pause():
                     tasks.start_soon(pause, name=name)
+
+    def _leave_out(self, stood_s: float) -> None:
+        """Let everything that waits have waited for so much less."""
+        now_s = self._clock.now_s()
+        with self._lock:
+            for partition, progress in self._progress.items():
+                if progress.waits_since_s is None:
+                    continue
+                # What an event of this very moment has let wait, before this look, does not wait in the future.
+                since_s = min(now_s, progress.waits_since_s + stood_s)
+                episode = self._episodes.get(partition)
+                if episode is not None and episode.since_s == progress.waits_since_s:
+                    self._episodes[partition] = replace(episode, since_s=since_s)
+                self._progress[partition] = replace(progress, waits_since_s=since_s)
 
     def _look(self) -> list[Event]:
         """Note which episodes have begun and ended since the last look, and return what is to be told of them."""

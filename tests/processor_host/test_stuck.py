@@ -195,3 +195,41 @@ async def test_looks_go_on_while_a_pause_waits_for_the_store() -> None:
         await passes(LIMIT_S + 2.0)
 
     assert [event.partition for event in watch.told if isinstance(event, PartitionStuck)] == ["p0", "p1"]
+
+
+async def test_time_in_which_the_host_stood_still_makes_no_partition_stuck() -> None:
+    """A loop that was blocked left all of them waiting; one that is paused for that waits until a person resumes it."""
+    async with watching(Watch(pauses=True)) as watch:
+        watch.hold("p0", "p1")
+        watch.read("p0", "p1")
+        await passes(0.5)
+        watch.clock.jump(10 * LIMIT_S)
+        # The one that blocked the loop is done first, and so seems to have left the other one behind.
+        watch.handled("p0")
+        await passes(LIMIT_S - 1.0)
+        within = (list(watch.told), list(watch.paused))
+        await passes(2.0)
+        paused = [(partition, token) for partition, token, _ in watch.paused]
+        watch.clock.jump(10 * LIMIT_S)
+        await passes(2.0)
+        during = watch.told[1:]
+        watch.handled("p1")
+        await passes(2.0)
+
+    assert within == ([], [])
+    assert (watch.told[0], paused) == (stuck("p1"), [("p1", 1)])
+    # The episode goes on through it.
+    assert during == []
+    assert [type(event) for event in watch.told] == [PartitionStuck, PartitionMoved]
+
+
+async def test_what_comes_in_as_the_host_goes_on_waits_from_then_on() -> None:
+    """Its time is not that of the others: counted from the future, it would be named late."""
+    async with watching(Watch()) as watch:
+        watch.hold("p0")
+        await passes(0.5)
+        watch.clock.jump(10 * LIMIT_S)
+        watch.read("p0")
+        await passes(LIMIT_S + 2.0)
+
+    assert watch.told == [stuck()]
