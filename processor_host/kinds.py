@@ -88,6 +88,11 @@ def factory_of(processor: object) -> ProcessorFactory:
     """
     if inspect.iscoroutinefunction(processor):
         handle: Callable[[Any], Awaitable[None]] = processor
+        if not _takes_one(handle):
+            raise SettingsError(
+                f"processor {_name(handle)} takes ({', '.join(inspect.signature(handle).parameters)}); "
+                "an async def as processor takes a batch or a record, and nothing else"
+            )
         if _takes_record(handle):
             return lambda: RecordFunctionProcessor(handle)
         return lambda: FunctionProcessor(handle)
@@ -100,8 +105,8 @@ def factory_of(processor: object) -> ProcessorFactory:
     if not inspect.isclass(processor) and callable(processor) and not _needs_arguments(processor):
         return processor
     raise SettingsError(
-        f"processor {_name(processor)} is not a processor; give a subclass of PartitionProcessor, "
-        "a function without arguments that returns one, or an async def that takes a batch"
+        f"processor {_name(processor)} is not a processor; give a subclass of PartitionProcessor or RecordProcessor, "
+        "a function without arguments that returns one, or an async def that takes a batch or a record"
     )
 
 
@@ -207,6 +212,14 @@ def _takes_record(handle: Callable[..., object]) -> bool:
     return parameter is not None and (
         parameter.name == "record" or parameter.annotation is Record or parameter.annotation == Record.__name__
     )
+
+
+def _takes_one(handle: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(handle).bind(object())
+    except TypeError:
+        return False
+    return True
 
 
 def _name(processor: object) -> str:

@@ -42,10 +42,7 @@ def load_processor(spec: str) -> object:
     except UserError as error:
         raise UserError(f"{spec!r}: {str(error).removeprefix('processor ')}") from None
     missing = needed(found)
-    if inspect.iscoroutinefunction(found):
-        if not takes_one(found):
-            raise UserError(f"{spec!r} takes ({', '.join(missing)}); an async def as processor takes the batch alone")
-    elif missing:
+    if missing and not inspect.iscoroutinefunction(found):
         raise UserError(
             f"{spec!r} needs the arguments ({', '.join(missing)}), but is called without any; give them defaults, "
             "or name a function without arguments that makes it"

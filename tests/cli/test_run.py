@@ -89,8 +89,10 @@ def refusal(result: Result) -> tuple[int, list[str]]:
 
 
 PLAIN = (
-    "give a subclass of PartitionProcessor, a function without arguments that returns one, or an async def that takes"
+    "give a subclass of PartitionProcessor or RecordProcessor, a function without arguments that returns one, or an "
+    "async def that takes a batch or a record"
 )
+ALONE = "an async def as processor takes a batch or a record, and nothing else"
 
 
 @pytest.mark.parametrize(
@@ -111,16 +113,16 @@ PLAIN = (
             "module 'delays' has no 'Nothing'; "
             "it has Delays, NeedsArguments, Unfinished, handle, takes_none, takes_two",
         ),
-        ("delays:Other", f"'delays:Other': Other is not a processor; {PLAIN} a batch"),
-        ("delays:plain", f"'delays:plain': plain is not a processor; {PLAIN} a batch"),
+        ("delays:Other", f"'delays:Other': Other is not a processor; {PLAIN}"),
+        ("delays:plain", f"'delays:plain': plain is not a processor; {PLAIN}"),
         ("delays:Unfinished", "'delays:Unfinished': Unfinished does not define process; add it to the class"),
         (
             "delays:NeedsArguments",
             "'delays:NeedsArguments' needs the arguments (path), but is called without any; give them defaults, "
             "or name a function without arguments that makes it",
         ),
-        ("delays:takes_none", "'delays:takes_none' takes (); an async def as processor takes the batch alone"),
-        ("delays:takes_two", "'delays:takes_two' takes (batch, more); an async def as processor takes the batch alone"),
+        ("delays:takes_none", f"'delays:takes_none': takes_none takes (); {ALONE}"),
+        ("delays:takes_two", f"'delays:takes_two': takes_two takes (batch, more); {ALONE}"),
     ],
 )
 def test_run_refuses_what_is_not_a_processor(processor: str, expected: str, folder: Path) -> None:

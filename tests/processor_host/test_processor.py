@@ -182,12 +182,26 @@ async def test_function_is_a_processor() -> None:
     assert type(factory_of(handle)()) is FunctionProcessor
 
 
+async def takes_none() -> None:
+    """Would fail at every batch."""
+
+
+async def takes_two(batch: Batch, more: int) -> None:
+    """The same."""
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
         (Halfway, "processor Halfway does not define process; add it to the class"),
         (PartitionProcessor, "processor PartitionProcessor does not define process"),
-        (Delays(), "is not a processor; give a subclass of PartitionProcessor"),
+        (
+            Delays(),
+            "is not a processor; give a subclass of PartitionProcessor or RecordProcessor, a function without "
+            "arguments that returns one, or an async def that takes a batch or a record",
+        ),
+        (takes_none, "processor takes_none takes (); an async def as processor takes a batch or a record, and nothing"),
+        (takes_two, "processor takes_two takes (batch, more); an async def as processor takes a batch or a record"),
         (lambda batch: None, "is not a processor"),
         (dict, "processor dict is not a processor"),
         ("delays:Delays", "processor 'delays:Delays' is not a processor"),
