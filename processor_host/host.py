@@ -52,7 +52,7 @@ from processor_host.opening import Lifespan, Opened, Opening
 from processor_host.pump import PartitionPump
 from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
-from processor_host.settings import HostSettings, check_id, default_host_id
+from processor_host.settings import HostSettings, check_id, default_host_id, settings_or_default
 from processor_host.singletons import Singleton, check_singletons
 from processor_host.urls import open_source, open_store
 from processor_host.weigher import Scales
@@ -114,7 +114,7 @@ class ProcessorHost(RunsBeside):
         Raises:
             UserError: something that was given cannot work; the text says what would.
         """
-        self.settings = settings or HostSettings()
+        self.settings = settings_or_default(settings)
         self.group = group
         check_id("group", group)
         self.host_id = self.settings.host_id or default_host_id()

@@ -17,7 +17,7 @@ from typing import Final, get_type_hints
 from processor_host.errors import SettingsError
 from processor_host.settings_checks import id_problem, problems_of, timings_of
 
-__all__ = ["HostSettings", "Timings", "check_id", "default_host_id"]
+__all__ = ["HostSettings", "Timings", "check_id", "default_host_id", "settings_or_default"]
 
 MIB: Final = 1024 * 1024
 
@@ -250,6 +250,20 @@ class HostSettings:
         values = timings_of(self.lease_duration_s)
         values |= {name: float(value) for name, value in given.items() if value is not None}
         return Timings(**values)
+
+
+def settings_or_default(given: object) -> HostSettings:
+    """
+    Return the settings that were given, or the defaults where none were.
+
+    Raises:
+        SettingsError: it is something else, such as a mapping of names to values.
+    """
+    if given is None:
+        return HostSettings()
+    if not isinstance(given, HostSettings):
+        raise SettingsError(f"settings={given!r} is no HostSettings; give settings=HostSettings(lease_duration_s=3)")
+    return given
 
 
 def check_id(kind: str, value: str) -> None:

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from partitions.sources.memory import MemorySource
+from partitions.stores.memory import MemoryStore
+from processor_host import PartitionProcessor, ProcessorHost
 from processor_host.errors import SettingsError
 from processor_host.settings import HostSettings, Timings, check_id, default_host_id
 from processor_host.settings_checks import MAY_BE_ZERO
@@ -218,6 +221,22 @@ def test_settings_refuse_every_number_that_is_not_above_zero(name: str, value: i
 def test_settings_refuse_every_number_that_is_not_finite(name: str, value: float) -> None:
     """Every comparison with NaN is false, so that a check written the other way round lets it through."""
     assert any(line.startswith(f"{name}={value} ") for line in refusal(**{name: value}))
+
+
+def test_host_refuses_settings_that_are_none() -> None:
+    """A mapping is the next thing that one writes, and would be an AttributeError of some inner part."""
+    with pytest.raises(SettingsError) as caught:
+        ProcessorHost(
+            group="g",
+            source=MemorySource(lambda: 0.0, partitions=1),
+            store=MemoryStore(),
+            processor=PartitionProcessor,
+            settings={"lease_duration_s": 3},  # type: ignore[arg-type]
+        )
+
+    assert str(caught.value) == (
+        "settings={'lease_duration_s': 3} is no HostSettings; give settings=HostSettings(lease_duration_s=3)"
+    )
 
 
 def test_settings_name_all_problems_at_once() -> None:
