@@ -18,14 +18,14 @@ from partitions.events import Event, OnEvent, tell
 from partitions.stores.base import store_for_beats
 from processor_host.events import BeatsNotApart
 from processor_host.observed import ObservedStore
-from processor_host.stalls import Aside, LoopWatch, stack_of
+from processor_host.stalls import Aside, LoopWatch, Pulse, stack_of
 
 __all__ = ["beat_place"]
 
 
 @asynccontextmanager
 async def beat_place(
-    store: ObservedStore, *, clock: Clock, limit_s: float, is_apart: bool, on_event: OnEvent
+    store: ObservedStore, *, clock: Clock, pulse: Pulse, limit_s: float, is_apart: bool, on_event: OnEvent
 ) -> AsyncIterator[BeatPlace]:
     """
     Watch the loop of the caller, and say where beats run; until the end of the body.
@@ -33,6 +33,7 @@ async def beat_place(
     Args:
         store: The host's store, open.
         clock: This host's clock.
+        pulse: Where the host's code on that loop notes that it runs.
         limit_s: No more beats once the loop of the caller has been blocked for so long.
         is_apart: Beats run on a loop of their own, if the store can serve one.
         on_event: Gets what is told, on the loop of the caller, but for `LoopBlocked` and `BeatsHeld`, which come in
@@ -42,7 +43,7 @@ async def beat_place(
         StoreUnavailable, StoreMisconfigured: the store cannot be opened for the beats.
     """
     aside = Aside(on_event).on_event
-    watch = LoopWatch(clock, limit_s=limit_s, on_event=on_event, on_blocked=aside, stack_of=stack_of)
+    watch = LoopWatch(clock, pulse=pulse, limit_s=limit_s, on_event=on_event, on_blocked=aside, stack_of=stack_of)
     own: OwnLoop | None = None
     if is_apart:
         if (for_beats := store_for_beats(store.inner)) is None:

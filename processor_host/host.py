@@ -54,6 +54,7 @@ from processor_host.pump_parts import PumpParts, bounds_of
 from processor_host.pumps import Pumps
 from processor_host.settings import HostSettings, check_id, default_host_id, settings_or_default
 from processor_host.singletons import Singleton, check_singletons
+from processor_host.stalls import Pulse
 from processor_host.urls import open_source, open_store
 from processor_host.weigher import Scales
 from processor_host.wellness import Wellness
@@ -130,10 +131,8 @@ class ProcessorHost(RunsBeside):
         check_singletons(singletons)
         self._singletons = dict(singletons)
         self._clock = clock or BootClock()
-        limit_s = self.settings.loop_stall_limit_s
-        self._beat_place = partial(
-            beat_place, clock=self._clock, limit_s=limit_s, is_apart=clock is None, on_event=self._on_event
-        )
+        self._pulse, limit_s = Pulse(), self.settings.loop_stall_limit_s
+        self._beat_place = partial(beat_place, pulse=self._pulse, limit_s=limit_s, is_apart=clock is None)
         self._random = random or Random()
         self._about = dict(about or {})
         self._metrics = HostMetrics(self.registry, group, self.settings, singletons, clock=self._clock.now_s)
@@ -206,7 +205,8 @@ class ProcessorHost(RunsBeside):
             stack.callback(self._metrics.close)
             self._opened = await self._opening().open(stack)
             task_status.started()
-            place = await stack.enter_async_context(self._beat_place(self._store))
+            where = self._beat_place(self._store, clock=self._clock, on_event=self._on_event)
+            place = await stack.enter_async_context(where)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._opened.stuck.run, name="stuck")
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
@@ -344,6 +344,7 @@ class ProcessorHost(RunsBeside):
             self.stop()
 
     def _on_event(self, event: Event) -> None:
+        self._pulse.note()
         seen = None if self._opened is None else self._opened.on_event
         for listener in (self._metrics.on_event, self._wellness.on_event, seen, self._user_event):
             tell(listener, event)

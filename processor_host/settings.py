@@ -188,7 +188,7 @@ class HostSettings:
     """
     loop_stall_limit_s: float = 30.0
     """
-    For how long code may block the event loop before this host stops beating, so that the others take over, seconds.
+    For how long one call may block the event loop before this host stops beating, so that the others take over, seconds.
     Until then its leases are kept by beats from a thread of their own. 30 is longer than most calls that were not meant
     to block, and short enough that a host which hangs for good is found out.
     """
@@ -199,8 +199,8 @@ class HostSettings:
     host_id: str | None = None
     """
     The name of this host within its group; host name and process id if not given. 1 to 128 letters, digits, dots,
-    underscores and hyphens. With one that survives a restart, a restarted host is given those of its own partitions first
-    that nobody has taken meanwhile; rejoin_grace_s lets the others wait for it.
+    underscores and hyphens. With one that survives a restart, a restarted host is given those of its own partitions
+    first that nobody has taken meanwhile; rejoin_grace_s lets the others wait for it.
     """
     capacity: float = 1.0
     """The share of the work that this host takes, in proportion to the capacity of the others."""

@@ -4,9 +4,9 @@ Stalls: whether the main loop of a host goes round, seen from it and from the lo
 Knows no session and no store. Three things look at one `LoopWatch`:
 
 - `tick` runs on the main loop; a tick that is late is told once the loop goes on, with how long nothing else ran.
-- `watch` runs on the loop of the beats, where there is one. It counts how long no tick has come *while it ran itself*:
-  a process that was suspended, or code that kept the interpreter to itself, stops both loops, and the main one is not
-  to blame. After a second it tells what the main thread is at, while it still is.
+- `watch` runs on the loop of the beats, where there is one. It counts how long no sign of life has come (`Pulse`)
+  *while it ran itself*: a process that was suspended, or code that kept the interpreter to itself, stops both loops,
+  and the main one is not to blame. After a second it tells what the main thread is at, while it still is.
 - What `watch` tells, it tells in a thread of its own (`Aside`): an observer that hangs, as a log whose reader is away,
   may be the very thing that blocks the main loop, and must not stop the beats as well.
 - `why_held` says there that no more beats may be sent: a host whose main loop has not gone round for the limit handles
@@ -27,7 +27,7 @@ from partitions.clocks import Clock
 from partitions.events import Event, OnEvent, tell
 from processor_host.events import BeatsHeld, LoopBlocked, LoopStalled
 
-__all__ = ["Aside", "LoopWatch", "stack_of"]
+__all__ = ["Aside", "LoopWatch", "Pulse", "stack_of"]
 
 TICK_S: Final = 0.25
 """How often each loop looks."""
@@ -37,6 +37,25 @@ FRAMES_MAX: Final = 30
 """Of a stack, the innermost; whoever blocks is among the last."""
 
 
+class Pulse:
+    """
+    Counts the signs that the host's own code runs on its loop; any other thread's count for nothing.
+
+    Calls that block come one after the other where many partitions are ready: the loop comes round only after the last
+    of them. What the host does between two of them shows that it is not one call that hangs.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.thread: int | None = None
+        """That of the loop, once it is watched."""
+
+    def note(self) -> None:
+        """Note one sign of life."""
+        if get_ident() == self.thread:
+            self.count += 1
+
+
 class LoopWatch:
     """Watches one main loop; made on it."""
 
@@ -44,6 +63,7 @@ class LoopWatch:
         self,
         clock: Clock,
         *,
+        pulse: Pulse,
         limit_s: float,
         on_event: OnEvent,
         on_blocked: OnEvent,
@@ -54,7 +74,8 @@ class LoopWatch:
 
         Args:
             clock: This host's clock.
-            limit_s: No more beats once the loop has not gone round for so long.
+            pulse: Gets the ticks, beside whatever else is noted there.
+            limit_s: No more beats once there has been no sign of life for so long.
             on_event: Gets `LoopStalled`, on the main loop.
             on_blocked: Gets `LoopBlocked` and `BeatsHeld`, on the loop of the beats, which it must not stop.
             stack_of: Returns what a thread is at, by its identity.
@@ -64,32 +85,31 @@ class LoopWatch:
         self._on_event = on_event
         self._on_blocked = on_blocked
         self._stack_of = stack_of
-        self._thread = get_ident()
-        self._ticks = 0
-        """Written by the main loop alone."""
+        self._thread = pulse.thread = get_ident()
+        self._pulse = pulse
         self._blocked_s = 0.0
-        """For how long no tick has come; written by the watch alone."""
+        """For how long there has been no sign of life; written by the watch alone."""
 
     async def tick(self) -> None:
         """Go round on the main loop, and tell each time that something kept it from that; until cancelled."""
         while True:
             before_s = self._clock.now_s()
             await anyio.sleep(TICK_S)
-            self._ticks += 1
+            self._pulse.note()
             stall_s = self._clock.now_s() - before_s - TICK_S
             if stall_s >= STALL_S:
                 tell(self._on_event, LoopStalled(stall_s=stall_s))
 
     async def watch(self) -> None:
         """Look at the main loop from another one, and tell what blocks it; until cancelled."""
-        seen = self._ticks
+        seen = self._pulse.count
         is_blocked_told = is_held_told = False
         self._blocked_s = 0.0
         while True:
             before_s = self._clock.now_s()
             await anyio.sleep(TICK_S)
-            if seen != self._ticks:
-                seen = self._ticks
+            if seen != self._pulse.count:
+                seen = self._pulse.count
                 self._blocked_s = 0.0
                 is_blocked_told = is_held_told = False
                 continue

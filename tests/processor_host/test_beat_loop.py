@@ -14,6 +14,7 @@ from partitions.stores.sqlite import SqliteStore
 from processor_host.beat_loop import beat_place
 from processor_host.events import LoopBlocked
 from processor_host.observed import ObservedStore
+from processor_host.stalls import Pulse
 
 __all__: list[str] = []
 
@@ -39,7 +40,7 @@ async def test_beats_go_on_while_whoever_is_told_of_the_blocked_loop_hangs(tmp_p
     clock = BootClock()
     store = ObservedStore(SqliteStore(tmp_path / "leases.db"), clock=clock.now_s, on_event=on_event)
     async with (
-        beat_place(store, clock=clock, limit_s=60.0, is_apart=True, on_event=on_event) as place,
+        beat_place(store, clock=clock, pulse=Pulse(), limit_s=60.0, is_apart=True, on_event=on_event) as place,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(place.run, beats)

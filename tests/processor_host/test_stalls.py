@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import pytest
@@ -21,7 +22,7 @@ from partitions.stores.sqlite import SqliteStore
 from processor_host.beat_loop import beat_place
 from processor_host.events import BeatsHeld, BeatsNotApart, LoopBlocked
 from processor_host.observed import ObservedStore
-from processor_host.stalls import Aside, LoopWatch, stack_of
+from processor_host.stalls import Aside, LoopWatch, Pulse, stack_of
 from tests.stage import VIRTUAL_TIME, JumpingClock
 from tests.world.diary import passes
 
@@ -43,8 +44,10 @@ class Watched:
     def __init__(self) -> None:
         self.clock = JumpingClock()
         self.events: list[Event] = []
+        self.pulse = Pulse()
         self.watch = LoopWatch(
             self.clock,
+            pulse=self.pulse,
             limit_s=LIMIT_S,
             on_event=self.events.append,
             on_blocked=self.events.append,
@@ -90,6 +93,25 @@ async def test_loop_that_goes_on_may_beat_again_and_its_next_stall_is_told_anew(
 
     assert again is None
     assert [type(event) for event in watched.events] == [LoopBlocked, BeatsHeld, LoopBlocked]
+
+
+async def test_calls_in_a_row_are_not_one_call_that_hangs() -> None:
+    """Where many partitions are ready, the loop comes round only after the last of their calls."""
+    watched = Watched()
+    async with watched.watching():
+        for _ in range(4):
+            await passes(LIMIT_S - 1.0)
+            watched.pulse.note()
+        held = watched.watch.why_held()
+        await passes(LIMIT_S / 2)
+        # What another thread notes says nothing of this loop.
+        stranger = threading.Thread(target=watched.pulse.note)
+        stranger.start()
+        stranger.join()
+        await passes(LIMIT_S / 2 + 0.5)
+        beyond = watched.watch.why_held()
+
+    assert (held, beyond is None) == (None, False)
 
 
 async def test_loop_that_goes_round_is_never_told() -> None:
@@ -167,7 +189,8 @@ async def test_store_that_serves_one_loop_only_is_told_of_and_beats_go_on_there(
     events: list[Event] = []
     clock = JumpingClock()
     store = ObservedStore(MemoryStore("memory:here"), clock=clock.now_s, on_event=events.append)
-    async with beat_place(store, clock=clock, limit_s=LIMIT_S, is_apart=True, on_event=events.append) as place:
+    place_of = partial(beat_place, clock=clock, pulse=Pulse(), limit_s=LIMIT_S, is_apart=True)
+    async with place_of(store, on_event=events.append) as place:
         assert isinstance(place, SameLoop)
         assert place.store is store
     assert events == [BeatsNotApart(store="memory:here")]
