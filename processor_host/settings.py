@@ -188,7 +188,7 @@ class HostSettings:
     """
     loop_stall_limit_s: float = 30.0
     """
-    For how long one call may block the event loop before this host stops beating, so that the others take over, seconds.
+    How long one call may block the event loop before this host stops beating, so that the others take over, seconds.
     Until then its leases are kept by beats from a thread of their own. 30 is longer than most calls that were not meant
     to block, and short enough that a host which hangs for good is found out.
     """
