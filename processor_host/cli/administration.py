@@ -24,9 +24,21 @@ from processor_host.errors import UserError
 from processor_host.operating.operator import Operator
 from processor_host.settings import check_id, default_host_id
 from processor_host.status_table import printable
-from processor_host.urls import open_source, open_store
+from processor_host.urls import is_made_at_start, open_source, open_store, parse_file_url
 
-__all__ = ["GROUP", "JSON", "PARTITIONS", "STORE", "YES", "administer", "ask", "once_each", "say", "table_of"]
+__all__ = [
+    "GROUP",
+    "JSON",
+    "PARTITIONS",
+    "STORE",
+    "YES",
+    "administer",
+    "ask",
+    "is_there",
+    "once_each",
+    "say",
+    "table_of",
+]
 
 R = TypeVar("R")
 
@@ -42,7 +54,12 @@ PARTITIONS = click.argument("partitions", metavar="PARTITION...", nargs=-1, requ
 
 
 def administer(
-    group: str, store: str, run: Callable[[Operator, Source | None], Awaitable[R]], *, source: str | None = None
+    group: str,
+    store: str,
+    run: Callable[[Operator, Source | None], Awaitable[R]],
+    *,
+    source: str | None = None,
+    makes_store: bool = False,
 ) -> R:
     """
     Open what is named and do something as an operator.
@@ -52,6 +69,7 @@ def administer(
         store: The URL of its leases.
         run: Gets the operator, and the source where one is named.
         source: The URL of its stream.
+        makes_store: Whether a lease file that is not there is made, as a host makes it.
 
     Raises:
         UserError: a name or a URL is malformed, or whatever `run` raises.
@@ -67,6 +85,8 @@ def administer(
         stream = None if source is None else open_source(source, beside=True)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(leases.close)
+            if makes_store and is_made_at_start(store):
+                await leases.create()
             await leases.open()
             if stream is not None:
                 stack.push_async_callback(stream.close)
@@ -84,6 +104,32 @@ def administer(
             return await run(operator, stream)
 
     return anyio.run(main)
+
+
+def is_there(store: str) -> bool:
+    """
+    Look at a store before anything is asked about it. False for a lease file that is not there, and can be made.
+
+    Raises:
+        UserError: the URL is malformed.
+        StoreMisconfigured, StoreUnavailable: it cannot be used, or is no lease file and not there.
+    """
+
+    async def look() -> bool:
+        leases = open_store(store, call_timeout_s=CALL_TIMEOUT_S)
+        try:
+            if (
+                is_made_at_start(store)
+                and not await leases.exists()
+                and parse_file_url(store, "sqlite").parent.is_dir()
+            ):
+                return False
+            await leases.open()
+            return True
+        finally:
+            await leases.close()
+
+    return anyio.run(look)
 
 
 def ask(question: str, *, yes: bool) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
-from processor_host.cli.administration import GROUP, JSON, STORE, YES, administer, ask, say
+from processor_host.cli.administration import GROUP, JSON, STORE, YES, administer, ask, is_there, say
 from processor_host.cli.errors import OneLineGroup
 from processor_host.errors import UserError
 from processor_host.operating import carrying
 from processor_host.plurals import count_of
+from processor_host.settings import check_id
 
 __all__ = ["leases"]
 
@@ -46,13 +47,16 @@ def import_(file: str, group: str, store: str, yes: bool, as_json: bool) -> None
     """
     Bring a group to what FILE says, which `leases export` wrote; - is the standard input, and needs --yes.
 
-    All hosts of the group must be stopped. No token is lowered; one that would be makes it refuse the whole file. A
-    lease that FILE lacks stays as it is. Run again, it goes on where it was cut short.
+    A lease file that is not there is made. All hosts of the group must be stopped. No token is lowered; one that would
+    be makes it refuse the whole file. A lease that FILE lacks stays as it is. Run again, it goes on where it was cut
+    short.
     """
     found = carrying.parse_export(_read(file))
+    check_id("group", group)
     many = count_of(len(found.leases), "lease")
-    ask(f"{many} of {found.group!r} will be brought into {group!r} in {store}. Go on?", yes=yes)
-    done = administer(group, store, lambda operator, _: carrying.import_leases(operator, found))
+    where = store if is_there(store) else f"{store}, which will be made"
+    ask(f"{many} of {found.group!r} will be brought into {group!r} in {where}. Go on?", yes=yes)
+    done = administer(group, store, lambda operator, _: carrying.import_leases(operator, found), makes_store=True)
     say(
         [asdict(each) for each in done],
         [f"{each.partition} {each.outcome}, token {each.token}" for each in done],
@@ -65,8 +69,9 @@ def _read(name: str) -> Any:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UserError(
-            f"{name}: {error}; name a file that 'leases export' wrote, or - for the standard input"
+            f"{name}: {why}; name a file that 'leases export' wrote, or - for the standard input"
         ) from error
     try:
         return json.loads(text)

@@ -106,7 +106,6 @@ def test_leases_go_from_a_file_to_a_table_and_back(on_file: Group, table: Table,
     exported(on_table, tmp_path / "back.json")
     (tmp_path / "leases.db").unlink()
     empty = Group(url=f"sqlite://{tmp_path / 'other.db'}", folder=tmp_path)
-    empty.open_only()
     back = empty.told("leases import", str(tmp_path / "back.json"), "--yes")
 
     assert there == (0, [f"{name} created, token {each.token}" for name, each in sorted(before.items())], [])
@@ -121,6 +120,51 @@ def test_leases_go_from_a_file_to_a_table_and_back(on_file: Group, table: Table,
         {"partition": name, "outcome": "created", "token": each.token} for name, each in sorted(before.items())
     ]
     assert (carried(empty.leases()), empty.told("lock list")) == (before, locks)
+
+
+def test_import_asks_before_it_makes_the_lease_file(on_file: Group, tmp_path: Path) -> None:
+    """Nothing but a host makes one, and that would begin the group at its start."""
+    exported(on_file, tmp_path / "e.json")
+    new = Group(url=f"sqlite://{tmp_path / 'new.db'}", folder=tmp_path)
+
+    refused = new.run("leases import", str(tmp_path / "e.json"), typed="n\n")
+    was_made = (tmp_path / "new.db").exists()
+    done = new.run("leases import", str(tmp_path / "e.json"), typed="y\n")
+
+    assert refused.stderr.startswith(
+        f"4 leases of {GROUP!r} will be brought into {GROUP!r} in {new.url}, which will be made. Go on? [y/N]: "
+    )
+    assert (refused.exit_code, was_made, done.exit_code) == (2, False, 0)
+    assert carried(new.leases()) == carried(on_file.leases())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("notes.db", "notes.db' is not"), ("none/new.db", "/none' does not exist; make it")]
+)
+def test_import_looks_at_the_store_before_it_asks(name: str, said: str, on_file: Group, tmp_path: Path) -> None:
+    """A question whose answer changes nothing is not asked."""
+    exported(on_file, tmp_path / "e.json")
+    (tmp_path / "notes.db").write_text("notes of mine, and no database at all")
+    there = Group(url=f"sqlite://{tmp_path / name}", folder=tmp_path)
+
+    status, _, [line] = answer(there.run("leases import", str(tmp_path / "e.json"), typed="y\n"))
+
+    assert (status, said in line) == (3, True), line
+
+
+def test_import_of_a_file_that_is_not_there_is_one_plain_line(on_file: Group, tmp_path: Path) -> None:
+    """The number of an error of the system helps nobody, nor the name a second time."""
+    file = tmp_path / "nofile.json"
+
+    status, _, lines = answer(on_file.run("leases import", str(file)))
+
+    assert (status, lines) == (
+        2,
+        [
+            f"processor-host: {file}: No such file or directory; name a file that 'leases export' wrote, "
+            "or - for the standard input"
+        ],
+    )
 
 
 def test_export_is_documented_json(on_file: Group, tmp_path: Path) -> None:
