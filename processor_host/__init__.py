@@ -12,6 +12,7 @@ from partitions.sources.base import Record
 from processor_host.errors import SettingsError
 from processor_host.failures import DeadLetter, Failure, Retry, Skip, Stop
 from processor_host.host import ProcessorHost
+from processor_host.logs import EventLog
 from processor_host.processor import Batch, CloseReason, PartitionProcessor, ProcessorContext, RecordProcessor
 from processor_host.settings import HostSettings
 from processor_host.threads import SyncBatch
@@ -20,6 +21,7 @@ __all__ = [
     "Batch",
     "CloseReason",
     "DeadLetter",
+    "EventLog",
     "Failure",
     "HostSettings",
     "Lease",

@@ -135,9 +135,17 @@ def line_of(event: Event) -> Line:
 
 
 class EventLog:
-    """Writes a line for each event it is given. A logger of the application may be passed in."""
+    """Writes a line for each event it is given: `on_event=EventLog(group=…, host_id=…).on_event` is the log of `run`."""
 
     def __init__(self, *, group: str, host_id: str, logger: Any = None) -> None:
+        """
+        Name whose events they are.
+
+        Args:
+            group: Named in each line.
+            host_id: Named in each line; that of the host's settings.
+            logger: One of the application's own, with structlog's methods; else structlog's "processor_host".
+        """
         self._logger = structlog.get_logger("processor_host") if logger is None else logger
         self._bound = {"group": group, "host_id": host_id}
 
