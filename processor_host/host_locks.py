@@ -69,6 +69,7 @@ class HostLocks:
             store=store,
             group=group,
             host_id=host_id,
+            is_named=settings.host_id is not None,
             clock=clock,
             random=random,
             pace=pace_of(settings),

@@ -23,18 +23,18 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-import anyio
-
 from partitions.beats import Pace
 from partitions.clocks import Clock, sleep_until
 from partitions.errors import StoreUnavailable
 from partitions.events import OnEvent, tell
 from partitions.items import LockItem, Scalar
 from partitions.lock_verbs import ReleaseLock
+from partitions.locks.checks import check_name, check_named, check_timeout
 from partitions.locks.events import LockAcquired, LockEnd
 from partitions.locks.holding import HeldLocks
 from partitions.locks.leases import LockLease, LockTerms
-from partitions.locks.owing import acquire_of, after_acquire, check_name
+from partitions.locks.owing import acquire_of, after_acquire
+from partitions.locks.renewals import by_beat
 from partitions.locks.rivals import Rivals
 from partitions.retries import Waits, call
 from partitions.sessions import Session as Life
@@ -59,6 +59,7 @@ class Locks:
         store: Store,
         group: str,
         host_id: str,
+        is_named: bool,
         clock: Clock,
         random: Random,
         pace: Pace,
@@ -70,9 +71,10 @@ class Locks:
         Begin without a session: `begin` gives one, and `watch` must run beside it.
 
         Args:
-            store: An open store.
+            store: An open one.
             group: The group's id; its hosts and its locks share the table of sessions.
             host_id: The stable name of this host.
+            is_named: Whether somebody gave it that name; else it acquires nothing that does not expire.
             clock: Its clock.
             random: Spreads the waits.
             pace: The times of its sessions.
@@ -84,6 +86,9 @@ class Locks:
         self._store = store
         self._group = group
         self._host_id = host_id
+        self._is_named = is_named
+        self._unusable: str | None = None
+        """Why no session will ever be there to acquire under; None while one is, or will be."""
         self._clock = clock
         self._random = random
         self._pace = pace
@@ -144,9 +149,10 @@ class Locks:
         Raises:
             StoreUnavailable: no answer. If the lock was acquired all the same, it is released within a beat or so.
             StoreMisconfigured: no retry helps.
-            ValueError: no name of a lock.
+            ValueError: no name of a lock; or it does not expire, and this host was given no `host_id`.
+            RuntimeError: the session was not entered, or is over for good.
         """
-        check_name(name)
+        self._check(name, expires=expires)
         life = self._living()
         if life is None or self._held.is_busy(name):
             return None
@@ -176,16 +182,18 @@ class Locks:
             The lease; it may have ended already, where the answer came too late.
 
         Raises:
-            TimeoutError: the lock was not to be had in that time.
-            StoreMisconfigured, ValueError: as `try_acquire`.
+            TimeoutError: the lock was not to be had in that time; the text tells where this session holds it itself.
+            StoreMisconfigured, ValueError, RuntimeError: as `try_acquire`; the last also where it ends meanwhile.
         """
-        check_name(name)
+        check_timeout(timeout_s)
+        self._check(name, expires=expires)
         until_s = math.inf if timeout_s is None else self._clock.now_s() + timeout_s
         failures = 0
         # Whoever has just had its turn lets the others look once.
         await sleep_until(self._clock, min(until_s, self._released.get(name, -math.inf)))
         while True:
             error: StoreUnavailable | None = None
+            self._check(name, expires=expires)
             life = self._living()
             if life is not None and not self._held.is_busy(name):
                 try:
@@ -200,8 +208,8 @@ class Locks:
             now_s = self._clock.now_s()
             if now_s >= until_s:
                 raise TimeoutError(
-                    f"lock {name!r} of group {self._group!r} was not to be had within {timeout_s} s; wait longer, or "
-                    "see who holds it"
+                    f"lock {name!r} of group {self._group!r} was not to be had within {timeout_s} s"
+                    f"{self._held.why_not(name)}"
                 ) from error
             wait_s = self._waits.after(failures, self._random) if failures else self._turn_s()
             await sleep_until(self._clock, min(until_s, now_s + wait_s))
@@ -211,8 +219,11 @@ class Locks:
         Free a lock of this host by its name: one that is held here, or one that does not expire and that an earlier
         process with the same `host_id` acquired.
 
+        One that died without leaving is registered until it was watched for its whole duration; each call is a look.
+
         Returns:
-            True if the lock is free now; False if it is another's, or ends with a session that is not this one.
+            True if the lock is free now; False if it has no item, is another's, ends with a session that is not this
+            one, or is of another session that is registered and may be at work.
 
         Raises:
             StoreUnavailable: no answer; call it again.
@@ -225,11 +236,13 @@ class Locks:
         while item is not None and item.owner is not None:
             if item.expires or item.holder != self._host_id:
                 return False
+            if item.owner != self.session_id and not await self._rivals.is_gone(item.owner):
+                return False
             verb = ReleaseLock(name=name, owner=item.owner, token=item.token)
             result = await self._send(partial(self._store.submit, self._group, verb))
             # Each refusal means that somebody else has written meanwhile.
             item = result.item if isinstance(result, Applied) else result.current
-        return True
+        return item is not None
 
     # --- For whoever has the session ----------------------------------------------------------------------------------
 
@@ -246,6 +259,7 @@ class Locks:
     def close(self) -> None:
         """End every lease here: nobody looks at the locks any more. Those that do not expire stay with their holder."""
         self._life = None
+        self._unusable = "is over; make another one"
         self._held.end_all(LockEnd.SESSION_ENDED)
 
     async def watch(self) -> None:
@@ -256,6 +270,12 @@ class Locks:
 
     def _living(self) -> Life | None:
         return self._life if self._life is not None and self._life.is_valid else None
+
+    def _check(self, name: str, *, expires: bool) -> None:
+        check_name(name)
+        check_named(name, self._host_id, is_named=expires or self._is_named)
+        if self._unusable is not None:
+            raise RuntimeError(f"session {self._host_id!r} of group {self._group!r} {self._unusable}")
 
     # --- One try ------------------------------------------------------------------------------------------------------
 
@@ -273,7 +293,8 @@ class Locks:
         if on_look is not None:
             on_look(item)
         for _ in range(ROUNDS_MAX):
-            if not await self._is_free(item, life, is_waiting=is_waiting) or not life.is_valid:
+            is_free = await self._rivals.have_left(item, mine=life.session_id, is_waiting=is_waiting)
+            if not is_free or not life.is_valid:
                 return None
             verb = acquire_of(
                 name, item, session_id=life.session_id, host_id=self._host_id, expires=expires, extra=self._extra
@@ -290,23 +311,13 @@ class Locks:
                 return None
         return None
 
-    async def _is_free(self, item: LockItem | None, life: Life, *, is_waiting: bool) -> bool:
-        if item is None or item.owner is None or item.owner == life.session_id:
-            # This session's: its acquire was not answered, or its release. Nobody here holds it.
-            return True
-        if not item.expires:
-            return False
-        if is_waiting and self._clock.now_s() < self._rivals.next_look_s(item.owner):
-            return False
-        return await self._rivals.is_gone(item.owner)
-
     def _begun(self, item: LockItem, life: Life, began_s: float, seen: LockItem | None) -> LockLease:
         lease = LockLease(
             self._terms,
             item,
             owner=life.session_id,
             until_s=(lambda: life.table.valid_until_s) if item.expires else (lambda: math.inf),
-            renew=self._beat(life) if item.expires else self._held.confirm,
+            renew=by_beat(life, call_timeout_s=self._pace.call_timeout_s) if item.expires else self._held.confirm,
         )
         self._held.begin(lease)
         duration_s = self._clock.now_s() - began_s
@@ -319,20 +330,6 @@ class Locks:
         if not lease.is_held():
             lease.end(LockEnd.SESSION_ENDED)
         return lease
-
-    def _beat(self, life: Life) -> Callable[[LockLease], Awaitable[None]]:
-        async def renew(lease: LockLease) -> None:
-            with anyio.move_on_after(self._pace.call_timeout_s):
-                await life.renew()
-                return
-            if (denied := life.beats.denied) is not None:
-                raise type(denied)(str(denied)) from denied
-            raise StoreUnavailable(
-                f"lock {lease.name!r}: no beat was answered within {self._pace.call_timeout_s:.3g} s; "
-                f"it is held for {lease.remaining_s():.3g} s more, and beats are tried again"
-            )
-
-        return renew
 
     async def _release(self, lease: LockLease) -> bool:
         try:

@@ -85,6 +85,12 @@ class HeldLocks:
         """Say whether a lease of the lock goes on here, or an acquire or a release of it waits for its answer."""
         return name in self.leases or name in self._acquiring or name in self._releasing
 
+    def why_not(self, name: str) -> str:
+        """Return how a message ends that says that a lock was not to be had."""
+        if (mine := self.leases.get(name)) is None:
+            return "; wait longer, or see who holds it"
+        return f": this session holds it itself, under token {mine.token}; release that lease first, or use it"
+
     @contextmanager
     def acquiring(self, name: str) -> Iterator[None]:
         """Mark that an acquire waits for its answer; `begin` comes inside."""

@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from partitions import rules
 from partitions.items import LockItem, Scalar
 from partitions.lock_verbs import AcquireLock
 from partitions.verbs import Applied
 
-__all__ = ["NAME_BYTES_MAX", "Next", "Owed", "acquire_of", "after_acquire", "check_name", "next_of"]
-
-NAME_BYTES_MAX: Final = 1024
-"""What DynamoDB takes as a sort key."""
+__all__ = ["Next", "Owed", "acquire_of", "after_acquire", "next_of"]
 
 
 class Next(Enum):
@@ -46,17 +42,6 @@ class Owed:
     expires: bool
     acquire: AcquireLock | None
     """The acquire that was not answered; None where it is a release that was not."""
-
-
-def check_name(name: str) -> None:
-    """
-    Check that every store can keep a lock of this name, so that who uses another fails in any test.
-
-    Raises:
-        ValueError: it is empty, or too long.
-    """
-    if not 0 < (size := len(name.encode())) <= NAME_BYTES_MAX:
-        raise ValueError(f"lock {name!r} has a name of {size} bytes, expected 1 to {NAME_BYTES_MAX}; use another one")
 
 
 def acquire_of(

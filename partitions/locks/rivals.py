@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from partitions.clocks import Clock
 from partitions.events import OnEvent, SessionFenced, tell
+from partitions.items import LockItem
 from partitions.liveness import LiveView, expired, expires_at_s, observe_one
 from partitions.stores.base import Store
 from partitions.verbs import Fence, Refused
@@ -72,6 +73,27 @@ class Rivals:
         self._send = send
         self._on_event = on_event
         self._looks: dict[str, _Look] = {}
+
+    async def have_left(self, lock: LockItem | None, *, mine: str, is_waiting: bool) -> bool:
+        """
+        Say whether a lock may be acquired.
+
+        Args:
+            lock: As it was read; None where it has no item.
+            mine: The session that wants it.
+            is_waiting: Look at its owner no more often than who waits should.
+
+        Raises:
+            StoreUnavailable, StoreMisconfigured: as the contract of stores says.
+        """
+        if lock is None or lock.owner is None or lock.owner == mine:
+            # This session's: its acquire was not answered, or its release. Nobody here holds it.
+            return True
+        if not lock.expires:
+            return False
+        if is_waiting and self._clock.now_s() < self.next_look_s(lock.owner):
+            return False
+        return await self.is_gone(lock.owner)
 
     def next_look_s(self, session_id: str) -> float:
         """Return when a waiting contender should look at a session again; -infinity where it has not looked yet."""

@@ -80,8 +80,9 @@ class Session(Locks):
             group: The group: locks of the same name in it are the same lock.
             duration_s: How long the session lives after a beat: about so long after a crash others have its locks.
                 Three beats are sent in each. Whoever waits for a lock goes by the duration of the one that holds it.
-            host_id: A name that survives a restart, of which a lock that does not expire is; the machine's if None.
-                Two processes may share one: they hold no lock together, but either may release what does not expire.
+            host_id: A name that survives a restart, of which a lock that does not expire is. If None, the machine's
+                (what it may not hold becomes a hyphen), and locks that do not expire are refused. Two processes may
+                share one: they hold no lock together, and each may release what the other left behind.
             poll_s: How long one that waits for a lock waits between two looks, on average. The same for all contenders.
             call_timeout_s: How long one call of the store may take; a sixth of the duration if None, which is the most.
             extra: Fields for people, in the items of the session and of its locks.
@@ -108,6 +109,7 @@ class Session(Locks):
             store=store,
             group=group,
             host_id=host_id or _machine(),
+            is_named=host_id is not None,
             clock=clock or BootClock(),
             random=self._random,
             pace=Pace(
@@ -121,6 +123,7 @@ class Session(Locks):
             extra=self._about,
             on_event=on_event,
         )
+        self._unusable = "was not entered; use 'async with Session(…) as session:'"
         self._tasks: TaskGroup | None = None
         self._is_leaving = False
         self._leaving: Life | None = None
@@ -145,6 +148,7 @@ class Session(Locks):
         except BaseException as error:  # Whatever it was, the group is left before it goes on.
             await self._end(type(error), error, error.__traceback__)
             raise
+        self._unusable = None
         self._tasks.start_soon(self.watch, name=f"locks of {self.host_id}")
         return self
 

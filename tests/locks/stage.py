@@ -49,17 +49,16 @@ class LockStage(Stage):
         self._contenders = 0
 
     def contender(self, host_id: str = "a", /, **more: Any) -> Session:
-        """A session that has not begun; its place on the network has the name of its host."""
+        """A session that has not begun; its place on the network has the name of its host unless `host_id` is given."""
         self._contenders += 1
         self.clocks[host_id] = JumpingClock(offset_s=1000.0 * self._contenders)
         values: dict[str, Any] = {"duration_s": DURATION_S, "poll_s": POLL_S, "on_event": self.tell} | more
         return Session(
             _AtPlace(self.network, host_id),
             group=GROUP,
-            host_id=host_id,
             random=Random(self._contenders),
             extra={"pid": 7, "host_name": "h"},
-            **{"clock": self.clocks[host_id], **values},
+            **{"host_id": host_id, "clock": self.clocks[host_id], **values},
         )
 
     def cut(self, host_id: str) -> None:

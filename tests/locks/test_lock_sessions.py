@@ -213,6 +213,38 @@ async def test_session_is_entered_once() -> None:
         await session.__aenter__()
 
 
+async def test_acquire_under_a_session_that_was_not_entered_or_is_over_is_refused_at_once() -> None:
+    """It would wait for ever, for a session that nobody begins."""
+    stage = LockStage()
+    session = stage.contender()
+    with pytest.raises(RuntimeError, match="session 'a' of group 'g' was not entered; use 'async with Session"):
+        await session.acquire("nightly")
+    async with session:
+        await session.acquire("nightly")
+    for acquire in (session.acquire, session.try_acquire):
+        with pytest.raises(RuntimeError, match="session 'a' of group 'g' is over; make another one"):
+            await acquire("nightly")
+
+
+async def test_acquire_that_waits_when_the_session_is_over_is_refused() -> None:
+    """A task beside the body may outlive it."""
+    stage = LockStage()
+    ended: list[str] = []
+
+    async def wait(session: Session) -> None:
+        with pytest.raises(RuntimeError, match="is over"):
+            await session.acquire("nightly")
+        ended.append("waiting")
+
+    async with stage.contender("b") as b, anyio.create_task_group() as tasks:
+        await b.acquire("nightly")
+        async with stage.contender("a") as a:
+            tasks.start_soon(wait, a, name="waits")
+            await passes(1)
+        await passes(1)
+        assert ended == ["waiting"]
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [

@@ -9,10 +9,11 @@ import pytest
 
 from partitions.errors import StoreUnavailable
 from partitions.lock_verbs import AcquireLock, ReleaseLock
-from partitions.locks import LockEnd
+from partitions.locks import LockEnd, Session
+from partitions.stores.memory import MemoryStore
 from partitions.verbs import Fence
-from tests.locks.stage import BEAT_S, DURATION_S, LockStage, of
-from tests.stage import LATENCY_S, VIRTUAL_TIME, verb_of
+from tests.locks.stage import BEAT_S, DURATION_S, EXPIRY_S, LockStage, of
+from tests.stage import GROUP, LATENCY_S, VIRTUAL_TIME, verb_of
 from tests.world.diary import passes
 
 __all__: list[str] = []
@@ -175,3 +176,59 @@ async def test_release_by_name_is_refused_for_a_term_that_began_meanwhile() -> N
 
         assert await again.release_lock(NAME) is False
         assert stage.lock(NAME) == stage.held_by(b, 2, NAME, expires=False)
+
+
+async def test_release_by_name_leaves_the_lock_of_a_namesake_that_is_registered() -> None:
+    """It may be at work: one machine has many processes, and all of them may have one host id."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+        lease = of(await a.try_acquire(NAME, expires=False))
+        async with stage.contender("a") as namesake:
+            assert await namesake.release_lock(NAME) is False
+        assert (lease.is_held(), stage.lock(NAME)) == (True, stage.held_by(a, 1, NAME, expires=False))
+
+
+async def test_release_by_name_frees_the_lock_of_a_namesake_that_was_seen_dead() -> None:
+    """A process that restarts after a crash comes before anybody has fenced its last session; each call is a look."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+        await a.try_acquire(NAME, expires=False)
+        stage.cut("a")
+        async with stage.contender("b", host_id="a") as again:
+            assert await again.release_lock(NAME) is False
+            await passes(EXPIRY_S + LATENCY_S)
+
+            assert await again.release_lock(NAME) is True
+
+        assert stage.lock(NAME) == stage.free(1, NAME, expires=False)
+
+
+async def test_release_by_name_frees_what_this_session_is_said_to_have_and_does_not_hold() -> None:
+    """Its own acquire was not answered; that it is registered protects nobody's work."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+        stage.disturb(verb_of(AcquireLock), lose_answer=True, times=1)
+        with pytest.raises(StoreUnavailable):
+            await a.try_acquire(NAME, expires=False)
+
+        assert await a.release_lock(NAME) is True
+
+        assert stage.lock(NAME) == stage.free(1, NAME, expires=False)
+
+
+async def test_release_by_name_of_a_lock_that_never_was_says_no() -> None:
+    """A slip in the name must not look like a lock that is free now."""
+    stage = LockStage()
+    async with stage.contender("a") as a:
+        assert await a.release_lock("migratoin") is False
+        assert stage.lock("migratoin") is None
+
+
+async def test_lock_that_never_expires_needs_a_host_id_that_was_given() -> None:
+    """The machine's name is that of every process on it, and of none once the container is gone."""
+    store = MemoryStore()
+    async with Session(store, group=GROUP) as session:
+        for acquire in (session.acquire, session.try_acquire):
+            with pytest.raises(ValueError, match=f"lock 'migration' with expires=False .*'{session.host_id}' is only"):
+                await acquire(NAME, expires=False)
+        assert store.lock_now(GROUP, NAME) is None
