@@ -135,7 +135,7 @@ def line_of(event: Event) -> Line:
 
 
 class EventLog:
-    """Writes a line for each event it is given: `on_event=EventLog(group=…, host_id=…).on_event` is the log of `run`."""
+    """Writes a line for each event: `on_event=EventLog(group=…, host_id=…).on_event` is the log of `run`."""
 
     def __init__(self, *, group: str, host_id: str, logger: Any = None) -> None:
         """

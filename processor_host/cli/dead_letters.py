@@ -25,6 +25,7 @@ from partitions.sources.base import Record, Source
 from partitions.sources.local import Entry, LocalStream
 from processor_host.cli import loading
 from processor_host.cli.errors import OneLineGroup
+from processor_host.cli.numbers import Whole
 from processor_host.errors import UserError
 from processor_host.letters.base import Found, Letter, LetterBox, record_of
 from processor_host.letters.codec import as_fields
@@ -60,7 +61,7 @@ def dead_letters() -> None:
 @dead_letters.command("list")
 @_SINK
 @_GROUP
-@click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, help="At most so many.")
+@click.option("--limit", type=Whole(min=1), default=LIMIT, show_default=True, help="At most so many.")
 @_JSON
 def list_(sink: str, group: str | None, limit: int, as_json: bool) -> None:
     """List the letters: id, time, key, attempts, bytes and error."""
@@ -102,7 +103,7 @@ def show(sink: str, letter_id: str, group: str | None, as_json: bool) -> None:
 @click.option("--put-back", metavar="URL", help="The local stream to which the records are appended as new ones.")
 @click.option("--source", metavar="URL", help="Where the whole records of letters are that were cut.")
 @click.option("--keep", is_flag=True, help="Leave the letters in the sink.")
-@click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, help="At most so many of --all.")
+@click.option("--limit", type=Whole(min=1), default=LIMIT, show_default=True, help="At most so many of --all.")
 @_JSON
 def replay(
     sink: str,

@@ -11,6 +11,7 @@ import click
 
 from partitions.sources.base import Source
 from processor_host.cli.administration import GROUP, JSON, STORE, YES, administer, ask, say
+from processor_host.cli.numbers import Number
 from processor_host.operating import draining
 from processor_host.operating.operator import Operator
 from processor_host.plurals import count_of
@@ -26,7 +27,7 @@ WAIT_S: Final = 60.0
 @STORE
 @click.option(
     "--wait-s",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=WAIT_S,
     show_default=True,
     help="How long to wait until it has left, seconds; 0 for not at all.",

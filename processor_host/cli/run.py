@@ -26,6 +26,7 @@ from partitions.errors import PartitionsError
 from partitions.events import Event
 from processor_host.cli.flags import given_settings, settings_flags
 from processor_host.cli.loading import load_lifespan, load_middleware, load_processor
+from processor_host.cli.numbers import Whole
 from processor_host.cli.policies import ON_FAILURE, policy_of
 from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_to
 from processor_host.errors import UserError
@@ -55,7 +56,7 @@ STILL_RUNNING: Final = 4
 @click.option("--store", required=True, metavar="URL", help="The leases: sqlite:leases.db, made if absent, or dynamodb://TABLE.")
 @click.option("--lifespan", metavar="MODULE:FUNCTION", help="An async context manager; what it yields is shared.")
 @click.option("--on-failure", default="retry", help=f"What becomes of records that fail: {ON_FAILURE}.")
-@click.option("--failure-attempts", type=int, help="Tries at the same records before that; 5 unless given.")
+@click.option("--failure-attempts", type=Whole(), help="Tries at the same records before that; 5 unless given.")
 @click.option("--failure-bisect", is_flag=True, help="Cut a batch that fails up first, to find the record that does.")
 @click.option("--middleware", multiple=True, metavar="MODULE:NAME", help="What is around process, the first outermost.")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="How lines are written.")

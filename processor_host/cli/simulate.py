@@ -7,6 +7,7 @@ from __future__ import annotations
 import click
 
 from processor_host.cli.administration import JSON, say, table_of
+from processor_host.cli.numbers import Number, Whole
 from processor_host.errors import UserError
 from processor_host.operating.costs import (
     LEASE_BYTES,
@@ -24,20 +25,16 @@ SOURCE_OF_PRICES = "DynamoDB on demand, standard table, us-east-1, since Novembe
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--hosts", type=click.IntRange(min=1), required=True, help="Hosts of the group.")
-@click.option("--partitions", type=click.IntRange(min=0), required=True, help="Partitions of its stream.")
-@click.option(
-    "--duration", "duration_s", type=click.FloatRange(min=0.3), required=True, help="Lease duration, seconds."
-)
-@click.option("--busy", type=click.IntRange(min=0), help="Partitions with records all the time; all if not given.")
-@click.option(
-    "--checkpoint-interval-s", type=click.FloatRange(min=0, min_open=True), default=5.0, help="As of the hosts."
-)
-@click.option("--audit-interval-s", type=click.FloatRange(min=0, min_open=True), default=60.0, help="As of the hosts.")
-@click.option("--session-bytes", type=click.IntRange(min=1), default=SESSION_BYTES, help="Size of a session's item.")
-@click.option("--lease-bytes", type=click.IntRange(min=1), default=LEASE_BYTES, help="Size of a lease's item.")
-@click.option("--write-price", type=click.FloatRange(min=0), default=WRITE_PRICE, help="For a million write units.")
-@click.option("--read-price", type=click.FloatRange(min=0), default=READ_PRICE, help="For a million read units.")
+@click.option("--hosts", type=Whole(min=1), required=True, help="Hosts of the group.")
+@click.option("--partitions", type=Whole(min=0), required=True, help="Partitions of its stream.")
+@click.option("--duration", "duration_s", type=Number(min=0.3), required=True, help="Lease duration, seconds.")
+@click.option("--busy", type=Whole(min=0), help="Partitions with records all the time; all if not given.")
+@click.option("--checkpoint-interval-s", type=Number(min=0, min_open=True), default=5.0, help="As of the hosts.")
+@click.option("--audit-interval-s", type=Number(min=0, min_open=True), default=60.0, help="As of the hosts.")
+@click.option("--session-bytes", type=Whole(min=1), default=SESSION_BYTES, help="Size of a session's item.")
+@click.option("--lease-bytes", type=Whole(min=1), default=LEASE_BYTES, help="Size of a lease's item.")
+@click.option("--write-price", type=Number(min=0), default=WRITE_PRICE, help="For a million write units.")
+@click.option("--read-price", type=Number(min=0), default=READ_PRICE, help="For a million read units.")
 @JSON
 def simulate(
     hosts: int,

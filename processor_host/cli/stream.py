@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import anyio
 import click
@@ -24,6 +23,7 @@ from partitions.sources.base import Source
 from partitions.sources.local import PARTITIONS_MAX, Entry, LocalStream
 from processor_host.cli.errors import OneLineGroup
 from processor_host.cli.lines import Lines, entries_of, opened
+from processor_host.cli.numbers import Whole
 from processor_host.cli.stream_text import description_text, import_text, record_json, record_text
 from processor_host.cli.tail import tail as tail_source
 from processor_host.errors import UserError
@@ -31,18 +31,6 @@ from processor_host.plurals import count_of
 from processor_host.urls import open_source, parse_file_url, scheme_of
 
 __all__ = ["stream"]
-
-
-class _Whole(click.IntRange):
-    """A whole number in a range, refused in the words of this program."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType.convert`."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            bounds = f"from {self.min} on" if self.max is None else f"from {self.min} to {self.max}"
-            self.fail(f"{value!r} is not a whole number {bounds}", param, ctx)
 
 
 _URL = click.argument("url", metavar="local:FILE|kinesis://STREAM")
@@ -60,7 +48,7 @@ def stream() -> None:
 
 @stream.command()
 @_URL
-@click.option("--partitions", type=_Whole(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
+@click.option("--partitions", type=Whole(1, PARTITIONS_MAX), required=True, help="How many it starts with.")
 def create(url: str, partitions: int) -> None:
     """Create a stream; refuses one that is there."""
     with _user_errors():
@@ -143,7 +131,7 @@ def put(url: str, data: tuple[str, ...], key: str | None) -> None:
 @_URL
 @click.option("--from", "start", default="latest", show_default=True, help="earliest, latest or an ISO 8601 time.")
 @click.option("--partition", "partitions", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--limit", type=_Whole(0), help="End after so many records.")
+@click.option("--limit", type=Whole(0), help="End after so many records.")
 @click.option("--no-follow", is_flag=True, help="End where there are no more records, instead of waiting for some.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def tail(url: str, start: str, partitions: tuple[str, ...], limit: int | None, no_follow: bool, as_json: bool) -> None:

@@ -21,6 +21,7 @@ import click
 from rich.console import Console
 
 from partitions.errors import PartitionsError
+from processor_host.cli.numbers import Number, Whole
 from processor_host.demo.folder import Folder
 from processor_host.demo.grounds import Ground, LocalGround
 from processor_host.demo.journal import Journalled
@@ -35,10 +36,10 @@ FAILED = 1
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--partitions", type=click.IntRange(2, 256), default=12, help="Partitions of the stream.")
-@click.option("--hosts", type=click.IntRange(2, 16), default=3, help="Hosts at the start; one is killed, one comes.")
-@click.option("--seconds", type=click.FloatRange(0, 600), default=20.0, help="Time to look at it, besides the waits.")
-@click.option("--rate", type=click.FloatRange(1, 1000), default=20.0, help="Records a second and partition.")
+@click.option("--partitions", type=Whole(2, 256), default=12, help="Partitions of the stream.")
+@click.option("--hosts", type=Whole(2, 16), default=3, help="Hosts at the start; one is killed, one comes.")
+@click.option("--seconds", type=Number(0, 600), default=20.0, help="Time to look at it, besides the waits.")
+@click.option("--rate", type=Number(1, 1000), default=20.0, help="Records a second and partition.")
 @click.option(
     "--processor",
     default=f"{Journalled.__module__}:{Journalled.__qualname__}",

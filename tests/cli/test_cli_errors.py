@@ -8,6 +8,7 @@ import sqlite3
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from partitions.errors import (
     LeaseLost,
@@ -18,7 +19,10 @@ from partitions.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
+from processor_host.cli import main
 from processor_host.cli.errors import one_line_errors
+from processor_host.cli.numbers import Number, Whole
+from processor_host.demo.__main__ import main as demo
 from processor_host.errors import NotThereError, SettingsError, UserError
 
 __all__: list[str] = []
@@ -112,3 +116,59 @@ def test_interrupt_ends_as_a_shell_expects(error: BaseException, capsys: pytest.
         raise error
 
     assert (ended.value.code, capsys.readouterr()) == (130, ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("stauts", "No such command 'stauts'. Did you mean 'status'?"),
+        ("iam-polcy", "No such command 'iam-polcy'. Did you mean 'iam-policy'?"),
+        ("zzz", "No such command 'zzz'"),
+        ("--halp", "No such option '--halp'. Did you mean '--help'?"),
+    ],
+)
+def test_command_that_is_none_is_told_with_the_nearest(arguments: str, says: str) -> None:
+    """Commands are loaded when they are called, so that nothing else could know their names."""
+    result = CliRunner().invoke(main, [arguments])
+
+    assert (result.exit_code, result.stderr) == (2, f"processor-host: {says}; see 'main --help'\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "says"),
+    [
+        (Whole(1, 9), "ten", "'ten' is not a whole number from 1 to 9"),
+        (Whole(1, 9), "10", "'10' is not a whole number from 1 to 9"),
+        (Whole(min=1), "0", "'0' is not a whole number from 1 on"),
+        (Whole(), "1.5", "'1.5' is not a whole number"),
+        (Number(0, 600), "10s", "'10s' is not a number from 0 to 600"),
+        (Number(min=0.3), "0.2", "'0.2' is not a number from 0.3 on"),
+        (Number(min=0.3), "nan", "'nan' is not a number from 0.3 on"),
+        (Number(min=0.3), "inf", "'inf' is not a number from 0.3 on"),
+        (Number(min=0, min_open=True), "0", "'0' is not a number above 0"),
+    ],
+)
+def test_number_is_refused_with_what_was_expected(kind: Whole | Number, given: str, says: str) -> None:
+    """A range that is named neither tells what is wrong nor what to give."""
+    with pytest.raises(click.BadParameter) as refused:
+        kind.convert(given, None, None)
+
+    assert refused.value.message == says
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "says"),
+    [
+        (main, "simulate --hosts ten --partitions 1 --duration 10", "'ten' is not a whole number from 1 on"),
+        (main, "simulate --hosts 1 --partitions 1 --duration 10s", "'10s' is not a number from 0.3 on"),
+        (main, "dead-letters list file:l.jsonl --limit x", "'x' is not a whole number from 1 on"),
+        (main, "drain a --group g --store sqlite:l.db --wait-s x", "'x' is not a number from 0 on"),
+        (demo, "--partitions x", "'x' is not a whole number from 2 to 256"),
+        (demo, "--seconds x", "'x' is not a number from 0 to 600"),
+    ],
+)
+def test_every_command_names_the_number_that_it_expects(command: click.Command, arguments: str, says: str) -> None:
+    """All of them in the same words."""
+    result = CliRunner().invoke(command, arguments.split())
+
+    assert (result.exit_code, says in result.stderr) == (2, True), result.stderr
