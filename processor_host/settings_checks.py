@@ -147,12 +147,14 @@ def _bound_problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 problem = f"checkpoint={value!r} is no way to checkpoint; use {', '.join(CHECKPOINTS)}"
         elif name in MAY_BE_ZERO:
             if not 0 <= value < math.inf:
-                problem = f"{name}={_shown(value)} is not a finite number from 0 on; use 0 or more"
+                fault = "is below 0" if math.isfinite(value) else "is not a finite number from 0 on"
+                problem = f"{name}={_shown(value)} {fault}; use 0 or more"
         elif name == "lease_duration_s":
             problem = _duration_problem(value, values.get("beat_interval_s"))
         elif not 0 < value < math.inf:
             remedy = "use 1 or more" if isinstance(value, int) else "use more than 0"
-            problem = f"{name}={_shown(value)} is not a finite number above 0; {remedy}"
+            fault = "is not above 0" if math.isfinite(value) else "is not a finite number above 0"
+            problem = f"{name}={_shown(value)} {fault}; {remedy}"
         if problem is not None:
             yield name, problem
 

@@ -19,7 +19,7 @@ from processor_host import settings
 from processor_host.errors import SettingsError
 from processor_host.settings import HostSettings
 
-__all__ = ["environment_name", "flag_name", "read_settings", "setting_docs", "unknown_variables"]
+__all__ = ["as_given", "environment_name", "flag_name", "read_settings", "setting_docs", "unknown_variables"]
 
 ENVIRONMENT_PREFIX: Final = "PROCESSOR_HOST_"
 
@@ -47,13 +47,12 @@ def read_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> HostS
             flag or the variable of each that was given. All problems of the first kind at once, else all of the second.
     """
     values: dict[str, Any] = {}
-    names: dict[str, str] = {}
     problems: list[str] = []
     for name, read, expected in _readers():
         if name in flags:
-            text, origin, names[name] = flags[name], f"{flag_name(name)} {flags[name]!r}", flag_name(name)
+            text, origin = flags[name], f"{flag_name(name)} {flags[name]!r}"
         elif text := environ.get(environment_name(name), "").strip():
-            origin, names[name] = f"environment variable {environment_name(name)}={text!r}", environment_name(name)
+            origin = f"environment variable {environment_name(name)}={text!r}"
         else:
             continue
         try:
@@ -65,9 +64,27 @@ def read_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> HostS
     try:
         return HostSettings(**values)
     except SettingsError as error:
-        # What was not given keeps the setting's own name: there is no place to look for it.
-        said = re.sub(r"(?<![\w-])(\w+)(?==)", lambda found: names.get(found[1], found[1]), str(error))
-        raise SettingsError(said) from None
+        raise SettingsError(as_given(str(error), flags, environ)) from None
+
+
+def as_given(text: str, flags: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """
+    Return the lines of an error with each setting in them named as it was given, by its flag or variable.
+
+    One that was not given keeps its own name, for there is no place to look for it. Where such a default is what has to
+    change, it is called one, and the remedy names its flag.
+    """
+    known = [field.name for field in fields(HostSettings)]
+    names = {name: environment_name(name) for name in known if environ.get(environment_name(name), "").strip()}
+    names |= {name: flag_name(name) for name in known if name in flags}
+
+    def line_as_given(line: str) -> str:
+        subject = re.match(r"(\w+)=", line)
+        if subject and subject[1] in known and subject[1] not in names:
+            line = f"the default {line}".replace("; use ", f"; use {flag_name(subject[1])} ", 1)
+        return re.sub(r"(?<![\w-])(\w+)(?==)|^(\w+)(?=: )", lambda found: names.get(found[0], found[0]), line)
+
+    return "\n".join(map(line_as_given, text.split("\n")))
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str | None]:

@@ -29,14 +29,14 @@ from processor_host.cli.loading import load_lifespan, load_middleware, load_proc
 from processor_host.cli.numbers import Whole
 from processor_host.cli.policies import ON_FAILURE, policy_of
 from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_to
-from processor_host.errors import UserError
+from processor_host.errors import SettingsError, UserError
 from processor_host.events import HostReady, ReplayDone
 from processor_host.handling import handling_of
 from processor_host.logs import LEVELS, EventLog, configure
 from processor_host.plurals import count_of
 from processor_host.rights import check_rights
 from processor_host.settings import HostSettings, check_id, default_host_id
-from processor_host.settings_text import read_settings, unknown_variables
+from processor_host.settings_text import as_given, read_settings, unknown_variables
 from processor_host.urls import is_made_at_start, open_source, open_store
 
 if TYPE_CHECKING:
@@ -87,17 +87,21 @@ def run(
     for name, nearest in unknown_variables(os.environ).items():
         hint = "no setting has this name" if nearest is None else f"did you mean {nearest}?"
         structlog.get_logger("processor_host").warning("variable.ignored", variable=name, hint=hint)
+    given = given_settings(flags)
     _, _, _, settings, found, shared, policy, *around = _all_of(
         partial(check_id, "group", group),
         partial(open_source, source),
         partial(open_store, store, call_timeout_s=CANCEL_S),
-        partial(read_settings, given_settings(flags), os.environ),
+        partial(read_settings, given, os.environ),
         partial(load_processor, processor),
         partial(load_lifespan, lifespan) if lifespan is not None else lambda: None,
         partial(policy_of, on_failure, attempts=failure_attempts, bisect=failure_bisect),
         *(partial(load_middleware, each) for each in middleware),
     )
-    handling_of(found, settings, on_failure=policy, middleware=around)
+    try:
+        handling_of(found, settings, on_failure=policy, middleware=around)
+    except SettingsError as error:
+        raise SettingsError(as_given(str(error), given, os.environ)) from None
     host_id = settings.host_id or default_host_id()
     log = EventLog(group=group, host_id=host_id)
     was_ready = False
@@ -127,6 +131,8 @@ def run(
 
     def failed(error: Exception) -> int:
         sole = _sole(error)
+        if isinstance(sole, UserError):
+            sole = type(sole)(as_given(str(sole), given, os.environ))
         if isinstance(sole, UserError) or (isinstance(sole, PartitionsError) and not was_ready):
             raise sole from None
         # The text of a known error says what happened and what to do; the places it came through do not help with it.

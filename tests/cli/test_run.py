@@ -213,6 +213,17 @@ def test_run_shows_the_whole_traceback_at_debug(folder: Path) -> None:
             "--start='now' is not a start; use earliest, latest or a time such as 2026-01-31T06:00:00Z",
         ),
         (
+            ["--concurrency", "4"],
+            2,
+            "--concurrency=4 needs a processor of single records, for a batch has no key; subclass RecordProcessor, "
+            "or take a `record`",
+        ),
+        (
+            ["--failure-attempts", "few"],
+            2,
+            "Invalid value for '--failure-attempts': 'few' is not a whole number; see 'main run --help'",
+        ),
+        (
             ["--source", "s.db"],
             2,
             "'s.db' names no source; did you mean 'local:s.db'?",
@@ -272,7 +283,7 @@ def test_run_names_the_slips_of_all_options_at_once(folder: Path) -> None:
         [
             "group='or ders' is not an id; use 1 to 128 letters, digits, dots, underscores and hyphens",
             "'leases.db' names no store; did you mean 'sqlite:leases.db'?",
-            "--capacity=0.0 is not a finite number above 0; use more than 0",
+            "--capacity=0.0 is not above 0; use more than 0",
             "module 'delays' has no 'Delay'; did you mean delays:Delays?",
         ],
     )
@@ -339,7 +350,7 @@ def test_run_names_a_port_that_is_taken_and_makes_no_store(folder: Path) -> None
 
     assert said == (
         2,
-        [f"metrics_port={port} of 127.0.0.1 is taken; use another --metrics-port, or 0 to let the system pick one"],
+        [f"--metrics-port={port} of 127.0.0.1 is taken; use another --metrics-port, or 0 to let the system pick one"],
     )
     assert not (folder / "leases.db").exists()
 
@@ -348,7 +359,7 @@ def test_run_names_an_address_that_is_none_and_makes_no_store(folder: Path) -> N
     """A slip in a name must leave nothing behind."""
     status, (line,) = refusal(run("--metrics-port", "0", "--metrics-host", "nosuch.invalid"))
 
-    assert (status, line.split(" is ")[0]) == (2, "metrics_host='nosuch.invalid'")
+    assert (status, line.split(" is ")[0]) == (2, "--metrics-host='nosuch.invalid'")
     assert not (folder / "leases.db").exists()
 
 

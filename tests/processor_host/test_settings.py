@@ -172,7 +172,7 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
             "handoff_s=12350 ends a hand-off before the lease itself would end, which is lease_duration_s=50000.0; "
             "use 50000 or more",
         ),
-        ({"capacity": -1e-7}, "capacity=-0.0000001 is not a finite number above 0; use more than 0"),
+        ({"capacity": -1e-7}, "capacity=-0.0000001 is not above 0; use more than 0"),
         ({"lease_duration_s": "10"}, "lease_duration_s='10' is not a number"),
         ({"lease_duration_s": None}, "lease_duration_s=None is not a number"),
         ({"max_leases": True}, "max_leases=True is not a whole number"),
@@ -182,7 +182,7 @@ def test_c37_timings_that_cannot_work_are_refused_naming_both_values(
             {"checkpoint": "sometimes"},
             "checkpoint='sometimes' is no way to checkpoint; use automatic, manual, every-record",
         ),
-        ({"batch_wait_s": -0.5}, "batch_wait_s=-0.5 is not a finite number from 0 on; use 0 or more"),
+        ({"batch_wait_s": -0.5}, "batch_wait_s=-0.5 is below 0; use 0 or more"),
         (
             {"until": "never"},
             "until: 'never' is no end; use latest-at-start, a time such as 2026-01-31T06:00:00Z, or "
@@ -347,12 +347,47 @@ def test_read_settings_names_the_flag_and_the_variable_of_values_that_do_not_fit
         )
 
     assert str(caught.value).splitlines() == [
-        "PROCESSOR_HOST_CAPACITY=-1.0 is not a finite number above 0; use more than 0",
+        "PROCESSOR_HOST_CAPACITY=-1.0 is not above 0; use more than 0",
         "--metrics-port=70000 is not a port; use 1 to 65535, or 0 to let the system pick one",
         "--beat-interval-s=5.0 leaves no retry inside lease_duration_s=10.0; use 3.33 or less",
         "PROCESSOR_HOST_CALL_TIMEOUT_S=2.0 lets one beat that hangs use up too much of lease_duration_s=10.0; "
         "use 1.66 or less",
     ]
+
+
+def test_read_settings_calls_a_default_one_and_names_the_flag_that_mends_it() -> None:
+    """Who gave one flag is told of another setting, and must find its flag."""
+    with pytest.raises(SettingsError) as caught:
+        read_settings({"batch_records_max": "5000"}, {"PROCESSOR_HOST_LEASE_DURATION_S": "200"})
+
+    assert str(caught.value).splitlines() == [
+        "the default drain_timeout_s=20.0 is less than the last call of a stopping host may take, which is "
+        "call_timeout_s=33.33; use --drain-timeout-s 33.4 or more",
+        "the default prefetch_records_max=1000 would never fill a batch of --batch-records-max=5000; "
+        "use --prefetch-records-max 5000 or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"start": "p0="}, "--start: p0= is no PARTITION=POSITION; name each partition once, as in p0=41"),
+        (
+            {"until": "never"},
+            "--until: 'never' is no end; use latest-at-start, a time such as 2026-01-31T06:00:00Z, or "
+            "PARTITION=POSITION for each partition",
+        ),
+        ({"metrics_host": ""}, "--metrics-host='' names no address; use 127.0.0.1, or 0.0.0.0 for every address"),
+        ({"max_leases": "-1"}, "--max-leases=-1 is not above 0; use 1 or more"),
+        ({"batch_wait_s": "-1"}, "--batch-wait-s=-1.0 is below 0; use 0 or more"),
+    ],
+)
+def test_read_settings_names_the_flag_of_every_setting(flags: dict[str, str], said: str) -> None:
+    """However the message puts it."""
+    with pytest.raises(SettingsError) as caught:
+        read_settings(flags, {})
+
+    assert str(caught.value) == said
 
 
 def test_read_settings_gives_a_port_as_the_example_of_a_port() -> None:
