@@ -51,6 +51,9 @@ BUSY_SHARE: Final = 0.75
 STATEMENTS_SHARE: Final = 0.2
 """Of the call time-out, for the statements of one user transaction, which everybody else who writes waits for."""
 
+SCHEME: Final = "sqlite"
+"""Of the URLs by which hosts and commands name such a store."""
+
 TOGETHER_MAX: Final = 32
 """Writes in one transaction: their decisions take about as long as the one flush that they save each other."""
 
@@ -72,8 +75,15 @@ class SqliteStore:
             path: The file. Beside it lie `-wal` and `-shm`, so its folder must be writable.
             call_timeout_s: When callers give up a call, seconds; the shortest of them.
             together_max: Writes that may share a transaction; 1 commits each on its own.
+
+        Raises:
+            ValueError: the path is a URL, as hosts and commands take it. It would name a file of that very name.
         """
         self._path = os.fspath(path)
+        if self._path.startswith(f"{SCHEME}:"):
+            file = self._path.removeprefix(f"{SCHEME}:")
+            file = file.removeprefix("//") if file.startswith("///") else file
+            raise ValueError(f"{self._path!r} is a URL, expected a file; use SqliteStore({file!r})")
         self._file = partial(LeaseFile, self._path, folder=Path.cwd())
         self._busy_timeout_s = call_timeout_s * BUSY_SHARE
         self._together_max = together_max
@@ -85,7 +95,7 @@ class SqliteStore:
     @property
     def url(self) -> str:
         """See `Store.url`."""
-        return f"sqlite://{self._path}" if os.path.isabs(self._path) else f"sqlite:{self._path}"
+        return f"{SCHEME}://{self._path}" if os.path.isabs(self._path) else f"{SCHEME}:{self._path}"
 
     @property
     def busy_timeout_s(self) -> float:

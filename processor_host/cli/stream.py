@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import anyio
 import click
@@ -57,7 +58,7 @@ def create(url: str, partitions: int) -> None:
 
             stream_kinesis.create(url, partitions)
         else:
-            LocalStream.create(parse_file_url(url, "local"), partitions=partitions).close()
+            LocalStream.create(_file_of(url), partitions=partitions).close()
     click.echo(f"created {url} with {count_of(partitions, 'partition')}")
 
 
@@ -254,8 +255,20 @@ def _is_kinesis(url: str) -> bool:
 
 @contextmanager
 def _opened(url: str) -> Iterator[LocalStream]:
-    with LocalStream.open(parse_file_url(url, "local")) as target:
+    with LocalStream.open(_file_of(url)) as target:
         yield target
+
+
+def _file_of(url: str) -> Path:
+    """
+    Return the file of a local stream.
+
+    Raises:
+        UserError: the URL is malformed; of another scheme, it is told of every kind of stream.
+    """
+    if scheme_of(url) != "local":
+        open_source(url)
+    return parse_file_url(url, "local")
 
 
 @contextmanager

@@ -262,7 +262,9 @@ def test_import_of_a_file_that_is_only_named_gz_says_so(run: Run, content: bytes
         (("create", "local:none/t.db", "--partitions", "4"), 3, ("create the folder first",)),
         (("create", "local://t.db", "--partitions", "4"), 2, ("two slashes; use 'local:t.db'", "'local:///t.db'")),
         (("create", "t.db", "--partitions", "4"), 2, ("did you mean 'local:t.db'?",)),
-        (("create", "sqlite:t.db", "--partitions", "4"), 2, ("not a local: URL", "'local:file.db'")),
+        (("create", "sqlite:t.db", "--partitions", "4"), 2, ("names no source", "'local:s.db'", "'kinesis://")),
+        (("create", "locl:t.db", "--partitions", "4"), 2, ("names no source", "'local:s.db'", "'kinesis://")),
+        (("put", "locl:s.db", "x"), 2, ("names no source", "'local:s.db'", "'kinesis://")),
         (
             ("split", "local:s.db", "p9"),
             2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import pwd
 import sqlite3
 import tempfile
@@ -63,6 +64,14 @@ async def test_file_may_have_any_name(name: str, tmp_path: Path) -> None:
     assert await store.read_leases(G) == (a_lease("p"),)
     await store.delete()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("url", "file"), [("sqlite:m.db", "m.db"), ("sqlite:///data/m.db", "/data/m.db")])
+def test_url_is_no_name_of_a_file(url: str, file: str) -> None:
+    """Hosts take it in the same place, and a file of that very name would be a second store."""
+    said = re.escape(f"{url!r} is a URL, expected a file; use SqliteStore({file!r})")
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        SqliteStore(url)
 
 
 async def test_file_stays_the_same_when_the_process_changes_its_folder(
