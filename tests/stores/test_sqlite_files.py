@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import pwd
+import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
