@@ -25,6 +25,7 @@ import anyio
 from partitions.clocks import Clock, sleep_until
 from partitions.errors import LeaseLost, StoreError
 from partitions.events import OnEvent, tell
+from partitions.locks.checks import check_name
 from partitions.locks.events import LockEnd
 from partitions.locks.leaders import Contender, Leader
 from partitions.locks.leases import LockLease
@@ -196,15 +197,22 @@ class Singletons:
         )
 
 
-def check_singletons(given: Mapping[str, object]) -> None:
+def check_singletons(given: object) -> None:
     """
-    See that each can be called.
+    See that each has the name of a lock and can be called.
 
     Raises:
-        SettingsError: one is no coroutine function, or takes more than its lease and the resources.
+        SettingsError: it is no mapping, or one has no name for a lock, is no coroutine function, or takes more than its
+            lease and the resources.
     """
+    if not isinstance(given, Mapping):
+        raise SettingsError(f"singletons={given!r} is not a mapping; give a dict of names to async defs")
     for name, singleton in given.items():
-        if not callable(singleton) or _positional(singleton) > ARGUMENTS_MAX:
+        try:
+            check_name(name)
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"singletons: {error}") from None
+        if not callable(singleton) or not _is_async(singleton) or _positional(singleton) > ARGUMENTS_MAX:
             raise SettingsError(
                 f"singletons: {name!r} is {singleton!r}; give an async def that takes nothing, its lease, or its lease "
                 "and the resources of lifespan"
@@ -219,6 +227,13 @@ async def _call(given: Singleton, lease: LockLease, resources: Any) -> None:
         if not lease.is_held() and isinstance(lost := only_error(group), LeaseLost):
             raise lost from group
         raise
+
+
+def _is_async(given: Callable[..., object]) -> bool:
+    """A part of one is one, and so is an object with one as its call."""
+    while isinstance(given, partial):
+        given = given.func
+    return inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(type(given).__call__)
 
 
 def _positional(given: Callable[..., object]) -> int:

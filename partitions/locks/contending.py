@@ -228,7 +228,9 @@ class Locks:
         Raises:
             StoreUnavailable: no answer; call it again.
             StoreMisconfigured: no retry helps.
+            ValueError: no name of a lock.
         """
+        check_name(name)
         lease = self._held.leases.get(name)
         if lease is not None:
             return await lease.release()

@@ -22,6 +22,7 @@ from typing import NoReturn, Protocol
 from partitions.current import working_under
 from partitions.errors import LeaseLost
 from partitions.items import LockItem
+from partitions.locks.checks import check_name
 from partitions.locks.leases import LockLease
 
 __all__ = ["Contender", "Holder", "Leader", "Work", "run_as_leader"]
@@ -57,6 +58,16 @@ class Leader:
     """
 
     def __init__(self, session: Contender, name: str) -> None:
+        """
+        Name a contender; nothing is sent before `run`.
+
+        Raises:
+            TypeError: no session, or no text as a name.
+            ValueError: no name of a lock.
+        """
+        if not hasattr(session, "acquire"):
+            raise TypeError(f"session={session!r} is not a session; give that first, then the lock's name")
+        check_name(name)
         self.name = name
         self.lease: LockLease | None = None
         self._session = session
@@ -82,9 +93,12 @@ class Leader:
         Contend, work, and contend again, until cancelled.
 
         Raises:
-            StoreMisconfigured: as the session's `acquire`.
+            TypeError: `work` cannot be called, or returned nothing that can be awaited.
+            StoreMisconfigured, RuntimeError: as the session's `acquire`.
             Exception: what `work` raised; its term has ended.
         """
+        if not callable(work):
+            raise TypeError(f"the work of {self.name!r} is {work!r}; give an async def that takes the lease")
         while True:
             await self.run_once(work)
 
@@ -140,7 +154,8 @@ async def run_as_leader(session: Contender, name: str, work: Work) -> NoReturn:
             and this session contends again, beside the others.
 
     Raises:
-        StoreMisconfigured: as the session's `acquire`.
+        TypeError, ValueError: one of these is something else, as where two are swapped.
+        StoreMisconfigured, RuntimeError: as the session's `acquire`.
         Exception: what `work` raised; its term has ended.
     """
     await Leader(session, name).run(work)

@@ -24,6 +24,7 @@ from partitions.clocks import BootClock, Clock
 from partitions.errors import StoreError, StoreMisconfigured, StoreUnavailable
 from partitions.events import OnEvent
 from partitions.items import Scalar
+from partitions.locks.checks import CALLS, check_id, check_store, check_times
 from partitions.locks.contending import POLL_S, Locks
 from partitions.retries import Waits
 from partitions.sessions import Session as Life
@@ -36,9 +37,6 @@ DURATION_S: Final = 30.0
 
 BEATS: Final = 3
 """Beats in a duration."""
-
-CALLS: Final = 6
-"""The longest call, as a part of the duration (DESIGN rule 3)."""
 
 PAUSE_MAX_S: Final = 30.0
 """Where the doubling of the pauses ends between two tries at a store that begins no session."""
@@ -77,9 +75,9 @@ class Session(Locks):
 
         Args:
             store: An open store.
-            group: The group: locks of the same name in it are the same lock.
-            duration_s: How long the session lives after a beat: about so long after a crash others have its locks.
-                Three beats are sent in each. Whoever waits for a lock goes by the duration of the one that holds it.
+            group: The group: locks of the same name in it are the same lock. An id, as for hosts.
+            duration_s: How long the session lives after a beat, 0.3 or more: about so long after a crash others have
+                its locks. Three beats are sent in each. Whoever waits goes by the duration of the one that holds.
             host_id: A name that survives a restart, of which a lock that does not expire is. If None, the machine's
                 (what it may not hold becomes a hyphen), and locks that do not expire are refused. Two processes may
                 share one: they hold no lock together, and each may release what the other left behind.
@@ -91,24 +89,20 @@ class Session(Locks):
             on_event: Gets every event, as a frozen object.
 
         Raises:
-            ValueError: a duration or a time-out that cannot work.
+            TypeError: something of another type, as the URL of a store.
+            ValueError: a duration, a time-out or a name that cannot work.
         """
-        if duration_s <= 0:
-            raise ValueError(f"duration_s={duration_s} is no time to live; use some seconds")
-        most_s = duration_s / CALLS
-        if call_timeout_s is not None and not 0 < call_timeout_s <= most_s:
-            raise ValueError(
-                f"call_timeout_s={call_timeout_s} leaves no retry inside duration_s={duration_s}; "
-                f"use {most_s:.3g} or less"
-            )
-        if poll_s <= 0:
-            raise ValueError(f"poll_s={poll_s} would never let the store rest; use 0.25 or so")
+        check_store(store)
+        check_id("group", group)
+        if host_id is not None:
+            check_id("host_id", host_id)
+        check_times(duration_s=duration_s, poll_s=poll_s, call_timeout_s=call_timeout_s)
         self._random = random or Random()
         self._about = {"pid": os.getpid(), "host_name": socket.gethostname(), **extra}
         super().__init__(
             store=store,
             group=group,
-            host_id=host_id or _machine(),
+            host_id=_machine() if host_id is None else host_id,
             is_named=host_id is not None,
             clock=clock or BootClock(),
             random=self._random,
@@ -117,7 +111,7 @@ class Session(Locks):
                 # Nobody asks for what no plan has given; an item needs one that is not shorter than the duration.
                 handoff_s=duration_s,
                 beat_interval_s=duration_s / BEATS,
-                call_timeout_s=most_s if call_timeout_s is None else call_timeout_s,
+                call_timeout_s=duration_s / CALLS if call_timeout_s is None else call_timeout_s,
             ),
             poll_s=poll_s,
             extra=self._about,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -582,3 +583,36 @@ async def test_acquire_of_what_this_session_holds_says_so_when_its_time_is_over(
         await session.acquire("nightly")
         with pytest.raises(TimeoutError, match="this session holds it itself, under token 1; release that lease"):
             await session.acquire("nightly", timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "error", "text"),
+    [
+        (-1, ValueError, "timeout_s=-1 is not a time; use 0 or more, or None"),
+        (math.nan, ValueError, "timeout_s=nan is not a time"),
+        ("5", TypeError, "timeout_s='5' is not a number of seconds"),
+        (True, TypeError, "timeout_s=True is not a number of seconds"),
+    ],
+)
+async def test_acquire_refuses_a_time_that_is_none(timeout_s: Any, error: type[Exception], text: str) -> None:
+    """Before anything is sent: one that is not a number would never be over."""
+    stage = LockStage()
+    async with stage.contender() as session:
+        with pytest.raises(error, match=text):
+            await session.acquire("nightly", timeout_s=timeout_s)
+        assert stage.sent(AcquireLock) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "text"),
+    [
+        (7, TypeError, "lock 7 is not a text; give the lock's name as a str"),
+        ("\ud800", ValueError, "cannot be written as UTF-8"),
+    ],
+)
+async def test_lock_needs_a_name_that_every_store_can_keep(name: Any, error: type[Exception], text: str) -> None:
+    """A store would refuse it in words of its own."""
+    async with LockStage().contender() as session:
+        for acquire in (session.acquire, session.try_acquire, session.release_lock):
+            with pytest.raises(error, match=text):
+                await acquire(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
 
 import anyio
 import pytest
@@ -327,3 +328,21 @@ def test_work_that_is_not_async_is_refused_and_the_lock_is_free() -> None:
             assert await owner_of(store) is None
 
     virtually(scenario)
+
+
+async def test_leader_refuses_what_is_no_session_no_name_or_no_work() -> None:
+    """Swapped arguments would otherwise fail in some attribute, or only once it is the leader."""
+
+    async def work(lease: LockLease) -> None:
+        raise AssertionError
+
+    lone: Any = Session(MemoryStore(), group="g")
+    refused: list[tuple[tuple[Any, Any, Any], type[Exception], str]] = [
+        (("nightly", session, work), TypeError, "session='nightly' is not a session; give that first, then the lock"),
+        ((lone, work, "nightly"), TypeError, "is not a text; give the lock's name as a str"),
+        ((lone, "", work), ValueError, "lock '' has a name of 0 bytes"),
+        ((lone, "nightly", "work"), TypeError, "the work of 'nightly' is 'work'; give an async def"),
+    ]
+    for given, error, text in refused:
+        with pytest.raises(error, match=text):
+            await run_as_leader(*given)

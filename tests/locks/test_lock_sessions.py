@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import anyio
@@ -249,6 +250,14 @@ async def test_acquire_that_waits_when_the_session_is_over_is_refused() -> None:
     ("values", "text"),
     [
         ({"duration_s": 0.0}, "duration_s=0.0 is no time to live"),
+        ({"duration_s": 0.29}, "duration_s=0.29 is no time to live; use a finite number of seconds from 0.3 on"),
+        ({"duration_s": math.nan}, "duration_s=nan is no time to live"),
+        ({"duration_s": math.inf}, "duration_s=inf is no time to live"),
+        ({"poll_s": math.nan}, "poll_s=nan would never let the store rest"),
+        ({"group": ""}, "group='' is not an id; use 1 to 128 letters"),
+        ({"group": "a b"}, "group='a b' is not an id"),
+        ({"host_id": ""}, "host_id='' is not an id"),
+        ({"host_id": "x" * 129}, r"host_id='x+' is not an id"),
         ({"duration_s": 6.0, "call_timeout_s": 1.1}, "use 1 or less"),
         ({"call_timeout_s": 0.0}, "leaves no retry inside duration_s=30.0; use 5 or less"),
         ({"poll_s": 0.0}, "poll_s=0.0 would never let the store rest"),
@@ -257,7 +266,25 @@ async def test_acquire_that_waits_when_the_session_is_over_is_refused() -> None:
 def test_values_that_cannot_work_are_refused(values: dict[str, Any], text: str) -> None:
     """Before anything is sent, with what to use instead."""
     with pytest.raises(ValueError, match=text):
-        Session(MemoryStore(), group="g", **values)
+        Session(MemoryStore(), **{"group": "g", **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"duration_s": "30"}, "duration_s='30' is not a number; give seconds"),
+        ({"duration_s": True}, "duration_s=True is not a number"),
+        ({"poll_s": None}, "poll_s=None is not a number"),
+        ({"call_timeout_s": "1"}, "call_timeout_s='1' is not a number"),
+        ({"group": 7}, "group=7 is not a text; give group as a str"),
+        ({"host_id": b"a"}, "host_id=b'a' is not a text"),
+        ({"store": "sqlite:v.db"}, r"store='sqlite:v.db' is not a store; give an open one, such as .*SqliteStore\('"),
+    ],
+)
+def test_values_of_another_type_are_refused(values: dict[str, Any], text: str) -> None:
+    """Some would fail much later, in a comparison or in the store, under the name of something else."""
+    with pytest.raises(TypeError, match=text):
+        Session(**{"store": MemoryStore(), "group": "g", **values})
 
 
 async def test_defaults_give_a_name_and_a_clock_of_the_machine() -> None:

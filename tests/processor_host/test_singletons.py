@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -20,7 +21,7 @@ from partitions.lock_verbs import ReleaseLock
 from partitions.locks import LockLease, LockReleased, run_as_leader
 from partitions.sources.memory import MemorySource
 from partitions.stores.memory import MemoryStore
-from partitions.verbs import Leave
+from partitions.verbs import Leave, Register
 from processor_host import Batch, HostSettings, ProcessorHost, SettingsError
 from processor_host.events import SingletonEnded, SingletonFailed, SingletonStarted
 from tests.world.clocks import PlaceClock
@@ -326,6 +327,49 @@ def test_singleton_that_cannot_be_called_is_refused_at_once(given: object) -> No
         Scene().host("a", singletons={"nightly": given})
 
 
+async def proper() -> None:
+    raise AssertionError
+
+
+def plain(lease: LockLease) -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"nightly": plain}, r"singletons: 'nightly' is <function plain .*>; give an async def"),
+        ({"": proper}, r"singletons: lock '' has a name of 0 bytes, expected 1 to 1024"),
+        ({7: proper}, r"singletons: lock 7 is not a text"),
+        ([proper], r"singletons=\[<function proper .*>\] is not a mapping; give a dict of names to async defs"),
+    ],
+)
+def test_singletons_that_are_no_names_of_coroutines_are_refused_at_once(given: object, text: str) -> None:
+    """The first would do its work once a pause and be told as a failure; the others fail later, elsewhere."""
+    with pytest.raises(SettingsError, match=text):
+        Scene().host("a", singletons=given)
+
+
+def test_singleton_may_be_whatever_is_awaited_when_it_is_called() -> None:
+    """A part of a coroutine function, or an object with one as its call, is no other thing."""
+
+    async def scenario(scene: Scene) -> None:
+        seen: set[str] = set()
+
+        async def work(name: str, lease: LockLease) -> None:
+            seen.add(name)
+            await anyio.sleep_forever()
+
+        class Works:
+            async def __call__(self, lease: LockLease) -> None:
+                await work("object", lease)
+
+        async with scene.host("a", singletons={"partial": partial(work, "partial"), "object": Works()}):
+            await until(lambda: seen == {"partial", "object"})
+
+    virtually(scenario)
+
+
 def test_session_of_a_host_acquires_locks_of_the_group() -> None:
     """What a program does beside its partitions is fenced by the same session, and ends with it."""
 
@@ -337,7 +381,6 @@ def test_session_of_a_host_acquires_locks_of_the_group() -> None:
             await anyio.sleep_forever()
 
         async with scene.host("a") as a, scene.host("b") as b:
-            await until(lambda: None not in (a.session, b.session))
             assert a.session is not None
             assert b.session is not None
             async with await a.session.acquire("migrate") as lease:
@@ -357,5 +400,50 @@ def test_session_of_a_host_acquires_locks_of_the_group() -> None:
                 await scene.store.submit("g", Leave(session_id=a.session.session_id))
                 await until(lambda: len(led) == 2)
                 tasks.cancel_scope.cancel()
+
+    virtually(scenario)
+
+
+def test_session_of_a_host_acquires_locks_from_the_first_line_of_the_body_on() -> None:
+    """The first session is registered beside the body; whoever wants a lock must not have to know that."""
+
+    async def scenario(scene: Scene) -> None:
+        async with scene.host("a") as host:
+            assert host.session is not None
+            async with await host.session.acquire("migrate", timeout_s=D_S) as lease:
+                assert (lease.name, lease.is_held()) == ("migrate", True)
+
+    virtually(scenario)
+
+
+class SlowToBegin(MemoryStore):
+    """A store on which a session takes a while to begin."""
+
+    async def submit(self, group: str, verb: Any) -> Any:
+        if isinstance(verb, Register):
+            await passes(D_S / 12)
+        return await super().submit(group, verb)
+
+
+def test_session_of_a_host_waits_for_the_next_one_where_it_is_lost() -> None:
+    """Also one that somebody has kept, and one that is looked up between two."""
+
+    async def scenario(scene: Scene) -> None:
+        async with scene.host("a", store=(store := SlowToBegin())) as host:
+            lost = host.session
+            assert lost is not None
+            await lost.acquire("warm-up")
+            await store.submit("g", Leave(session_id=lost.session_id))
+            await until(lambda: not lost.is_valid)
+            between = host.session
+            assert between is not None
+            assert not between.is_valid
+            for session in (lost, between):
+                assert await session.try_acquire("migrate") is None
+            for session in (lost, between):
+                async with await session.acquire("migrate", timeout_s=D_S) as lease:
+                    assert lease.owner != lost.session_id
+        with pytest.raises(RuntimeError, match="session 'a' of group 'g' is over"):
+            await lost.acquire("migrate")
 
     virtually(scenario)
