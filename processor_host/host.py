@@ -154,7 +154,7 @@ class ProcessorHost(RunsBeside):
 
     @property
     def session(self) -> HostSession | None:
-        """The present session, from which also locks are acquired (`partitions.locks`); None between two."""
+        """The present session, from which also locks are acquired (`partitions.locks`); None before the start."""
         return None if self._lives is None else self._lives.session
 
     @property
@@ -204,7 +204,6 @@ class ProcessorHost(RunsBeside):
         async with AsyncExitStack() as stack:
             stack.callback(self._metrics.close)
             self._opened = await self._opening().open(stack)
-            task_status.started()
             where = self._beat_place(self._store, clock=self._clock, on_event=self._on_event)
             place = await stack.enter_async_context(where)
             async with anyio.create_task_group() as tasks:
@@ -212,6 +211,7 @@ class ProcessorHost(RunsBeside):
                 # What still runs at the end has lost its lease; this group waits for it, a command line need not.
                 async with anyio.create_task_group() as pump_tasks:
                     self._lives = self._put_together(self._opened, place, pump_tasks)
+                    task_status.started()
                     pump_tasks.start_soon(self._opened.locks.run, name="locks")
                     await self._lives.run()
                     self._opened.locks.close()
@@ -337,7 +337,7 @@ class ProcessorHost(RunsBeside):
     def _end_if_done(self) -> None:
         """Stop in order where a bounded replay has nothing left for this host."""
         session, balancer, opened = self.session, self._balancer, self._opened
-        if session is None or balancer is None or opened is None or self._stopping.is_set():
+        if session is None or not session.is_valid or balancer is None or opened is None or self._stopping.is_set():
             return
         if (done := opened.replay_done(session.session_id, balancer)) is not None:
             self._on_event(done)

@@ -96,11 +96,11 @@ class Lives:
     Runs the sessions of one host.
 
     Attributes:
-        session: The present session; None before the first and between two.
+        session: The present session; between two the one that was lost or is being registered, which is not valid.
+            Locks are acquired from each of them, under whichever is valid next.
     """
 
     def __init__(self, parts: LivesParts) -> None:
-        self.session: HostSession | None = None
         self._parts = parts
         self._balancer = parts.balancer
         self._pumps = parts.pumps
@@ -119,6 +119,7 @@ class Lives:
         """Times in a row that the store has denied its use, since a beat was answered last."""
         self._denied_s = 0.0
         """When it did so first."""
+        self.session = self._new_session()
 
     async def run(self) -> None:
         """
@@ -128,9 +129,11 @@ class Lives:
             StoreMisconfigured: the store denies what a session lives on: at a start, or for `DENIED_PATIENCE_S`.
         """
         lost: Session | None = None
+        first: HostSession | None = self.session
         while not self._stopping.is_set():
             self._parts.on_try()
-            session = self._new_session()
+            self.session = session = first or self._new_session()
+            first = None
             try:
                 is_registered = await self._register(session)
             except StoreMisconfigured as error:
@@ -142,12 +145,8 @@ class Lives:
             if not is_registered:
                 await wait_until(self._clock, self._clock.now_s() + SESSION_PAUSE_S, self._stopping)
                 continue
-            self.session = session
             self._keeps_item = self._is_to_rest = False
-            try:
-                await self._live(session, lost)
-            finally:
-                self.session = None
+            await self._live(session, lost)
             # At once, or its leases wait for its fence; where the store is away, once more in the next life.
             is_gone = self._keeps_item or session.has_left or await session.leave()
             lost = None if is_gone else session

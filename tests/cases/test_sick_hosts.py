@@ -224,7 +224,9 @@ async def test_stop_ends_the_rest_of_a_sick_host() -> None:
     ward.start("a", "b")
     ward.broken.add("a")
     await ward.runs(SICK_AFTER_S + TOLD_S + 5)
-    assert world.hosts["a"].host.session is None
+    session = world.hosts["a"].host.session
+    assert session is not None
+    assert not session.is_valid
 
     world.stop("a")
 
