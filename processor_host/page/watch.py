@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from partitions.events import Event, LeaseAcquired, LeaseReleased, SessionBegan, SessionEnded
+from partitions.events import CheckpointSaved, Event, LeaseAcquired, LeaseReleased, SessionBegan, SessionEnded
 from partitions.items import LeaseItem, SessionItem
 from partitions.liveness import LiveView, observe
 from processor_host.events import GroupSeen
@@ -67,6 +67,8 @@ class GroupWatch:
         self._changes = Changes()
         self._own: dict[str, tuple[int, str | None]] = {}
         """Partition → token and owner, as this host has written them since: a look may be older."""
+        self._saved: dict[str, tuple[int, str]] = {}
+        """Partition → token and position, as this host has stored them since; looks may be an audit apart."""
         self._lock = threading.Lock()
 
     @property
@@ -93,7 +95,11 @@ class GroupWatch:
                     self._session_id = None
                 case LeaseAcquired():
                     self._note_acquired(event, now_s)
-                case LeaseReleased(partition=partition, token=token):
+                case CheckpointSaved(partition=partition, token=token, position=position):
+                    self._saved[partition] = token, position
+                case LeaseReleased(partition=partition, token=token, position=position):
+                    if position is not None:
+                        self._saved[partition] = token, position
                     self._own[partition] = (token, None)
                     self._changes = note_freed(self._changes, partition=partition, token=token, now_s=now_s)
 
@@ -112,6 +118,11 @@ class GroupWatch:
             self._own = {
                 partition: (token, owner)
                 for partition, (token, owner) in self._own.items()
+                if token >= tokens.get(partition, token + 1)
+            }
+            self._saved = {
+                partition: (token, position)
+                for partition, (token, position) in self._saved.items()
                 if token >= tokens.get(partition, token + 1)
             }
             self._leases = tuple(self._with_own(lease) for lease in leases)
@@ -155,6 +166,8 @@ class GroupWatch:
 
     def _with_own(self, lease: LeaseItem) -> LeaseItem:
         token, owner = self._own.get(lease.partition, (-1, None))
-        if token < lease.token or (token == lease.token and (owner == lease.owner or lease.finished)):
-            return lease
-        return replace(lease, token=token, owner=owner, last_host=self._host_id)
+        if token > lease.token or (token == lease.token and owner != lease.owner and not lease.finished):
+            lease = replace(lease, token=token, owner=owner, last_host=self._host_id)
+        token, position = self._saved.get(lease.partition, (-1, ""))
+        # Nobody else stores anything under this token, so the look cannot have a later one.
+        return replace(lease, position=position) if token == lease.token and not lease.finished else lease

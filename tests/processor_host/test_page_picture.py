@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from partitions.events import Event, LeaseAcquired, LeaseReleased, SessionBegan
+from partitions.events import CheckpointSaved, Event, LeaseAcquired, LeaseReleased, SessionBegan
 from partitions.items import LeaseItem, SessionItem
 from partitions.rules import PAUSE_REASON
 from processor_host.events import LagSeen, ProcessorFailed, PumpStarted
@@ -56,6 +57,10 @@ def acquired(partition: str = "p-1", token: int = 5, reason: str = "asked") -> L
     return LeaseAcquired(
         partition=partition, token=token, reason=reason, previous_owner="b:1", position="7", duration_s=0.1
     )
+
+
+def saved(partition: str, token: int, position: str) -> CheckpointSaved:
+    return CheckpointSaved(partition=partition, token=token, position=position, duration_s=0.1)
 
 
 def released(partition: str, token: int) -> LeaseReleased:
@@ -161,6 +166,26 @@ def test_look_that_is_newer_than_an_own_term_is_believed() -> None:
     of.look([P0, a_lease("p-1", owner="b:1", token=6)], A, B)
 
     assert of.owners() == {"p-0": "a", "p-1": "b"}
+
+
+def test_own_checkpoints_are_shown_before_the_next_look_and_only_under_their_token() -> None:
+    """Looks may be an audit apart; and what another host has gone on from is another position."""
+    of = Watched()
+    of.look([P0, P1], A, B)
+
+    def positions() -> dict[str, str]:
+        return {each["partition"]: each["position"] for each in of.shown()["partitions"]}
+
+    of.tell(acquired("p-0", 3), saved("p-0", 3, "12"), saved("p-1", 3, "99"))
+    at_once = positions()
+    of.look([P0, P1], A, B)
+    after_an_older_look = positions()
+    of.tell(LeaseReleased(partition="p-0", token=3, position="13", duration_s=0.1))
+    released_at = positions()
+    of.look([replace(P0, owner="b:1", token=4, position="40"), P1], A, B)
+
+    assert at_once == after_an_older_look == {"p-0": "12", "p-1": "@earliest"}
+    assert (released_at["p-0"], positions()["p-0"]) == ("13", "40")
 
 
 def test_changes_are_shown_with_the_newest_first_and_how_long_ago() -> None:
