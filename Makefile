@@ -41,7 +41,7 @@ endif
 
 # Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
 CALLS := .aws-calls
-NOTED := test test-virtual test-simulation test-essential test-processes test-servers test-others test-dynamodb
+NOTED := test test-virtual test-simulation test-essential test-processes test-contention test-side-by-side test-servers test-others test-dynamodb
 $(NOTED): export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
 $(NOTED): export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
@@ -113,11 +113,19 @@ test-essential: $(STAMP)
 	@echo "== essential tests with real processes"
 	@$(RUN) -m pytest -q -n 3 --dist worksteal -m 'processes and essential and not servers and not deploy and not whole_year and not bench'
 
-test-processes: $(STAMP) ## Run the other tests with real processes; about 4 minutes.
+test-processes: test-contention test-side-by-side ## Run the other tests with real processes; about 5 minutes.
+	@:
+
+# Four processes on one file, and how seldom their locks are in each other's way: what else runs would be what is measured.
+test-contention: $(STAMP)
+	@echo "== contention for one lease file, alone"
+	@$(RUN) -m pytest -q tests/processes/test_contention.py
+
+test-side-by-side: $(STAMP)
 	@echo "== tests with real processes"
 	@$(RUN) -m pytest -q -n 3 --dist worksteal \
 		-m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
-		--ignore tests/processes/dynamodb
+		--ignore tests/processes/dynamodb --ignore tests/processes/test_contention.py
 
 test-servers: test-others test-dynamodb ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@:
