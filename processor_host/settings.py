@@ -79,7 +79,9 @@ class HostSettings:
     drain_timeout_s: float = 20.0
     """
     How long a host that stops waits for others to ask for its partitions before it just releases them, seconds. At
-    least the call time-out. 20 leaves room in the 30 that container platforms wait before they kill.
+    least the call time-out. Half a lease duration later batches that still run are cancelled, and then come the last
+    writes: with 20 and the default lease duration all of it fits into the 30 that container platforms wait before they
+    kill. Let yours wait longer than this and the lease duration together.
     """
     audit_interval_s: float = 60.0
     """

@@ -15,6 +15,7 @@ from partitions.sources.memory import MemorySource
 from partitions.stores.memory import MemoryStore
 from processor_host import PartitionProcessor, ProcessorHost
 from processor_host.errors import SettingsError
+from processor_host.lives import LAST_S
 from processor_host.settings import HostSettings, Timings, check_id, default_host_id
 from processor_host.settings_checks import MAY_BE_ZERO
 from processor_host.settings_text import environment_name, flag_name, read_settings, setting_docs, unknown_variables
@@ -433,6 +434,15 @@ def test_document_lists_every_setting_with_flag_variable_and_default() -> None:
         for field in fields(HostSettings)
     ]
     assert all(field.default is not MISSING for field in fields(HostSettings))
+
+
+def test_drain_of_the_defaults_fits_into_what_container_platforms_wait() -> None:
+    """The reason that the setting gives for its default; and what the README asks for is never less."""
+    settings = HostSettings()
+    timings = settings.timings()
+    stop_s = settings.drain_timeout_s + timings.lease_duration_s / 2 + LAST_S + timings.call_timeout_s
+
+    assert stop_s < settings.drain_timeout_s + timings.lease_duration_s <= 30
 
 
 def test_document_explains_every_setting_in_the_words_of_its_docstring() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.artefacts.conftest import Packages
 from tests.deploy.artefacts.tools import DEPLOY, called, settings_of
 
 __all__: list[str] = []
@@ -49,6 +51,16 @@ def test_unit_waits_for_longer_than_its_host_may_take_to_drain() -> None:
     (stop_s,) = values_of("TimeoutStopSec")
     assert float(stop_s) > settings.drain_timeout_s + settings.lease_duration_s
     assert (values_of("KillSignal"), values_of("KillMode")) == (["SIGTERM"], ["mixed"])
+
+
+def test_readme_installs_the_wheel_that_it_has_made(packages: Packages) -> None:
+    """The package is on no index, and an install by its name would find nothing, or somebody else's."""
+    section = (DEPLOY / "README.md").read_text("utf-8").partition("## systemd")[2]
+    wheel, install = [shlex.split(line) for line in section.splitlines() if line.startswith(f"{PREFIX}bin/pip ")]
+
+    assert (wheel[1], wheel[-1]) == ("wheel", ".")
+    assert (install[1], wheel[wheel.index("--wheel-dir") + 1]) == ("install", str(Path(install[-1]).parent))
+    assert fnmatch.fnmatch(packages.wheel.name, Path(install[-1]).name)
 
 
 def test_comment_of_the_unit_names_every_variable_that_it_needs() -> None:
