@@ -27,7 +27,7 @@ def hosts(group: str, store: str, as_json: bool) -> None:
     """List the sessions of a group: who they are, what they own, and what they are asked for."""
 
     async def run(operator: Operator, _: Source | None) -> Snapshot:
-        await operator.group_item()
+        await operator.item_if_any()
         return await operator.snapshot()
 
     found = administer(group, store, run)

@@ -32,7 +32,7 @@ def leases() -> None:
 @STORE
 @click.option("--json", "_", is_flag=True, help="It is JSON in any case.")
 def export(group: str, store: str, _: bool) -> None:
-    """Print the group's item and all its leases as one JSON object. May run beside hosts."""
+    """Print the group's item, all its leases and all its locks as one JSON object. May run beside hosts."""
     found = administer(group, store, lambda operator, _: carrying.export_leases(operator))
     click.echo(json.dumps(found.as_json(), indent=2))
 
@@ -53,13 +53,15 @@ def import_(file: str, group: str, store: str, yes: bool, as_json: bool) -> None
     """
     found = carrying.parse_export(_read(file))
     check_id("group", group)
-    many = count_of(len(found.leases), "lease")
+    of_locks = [count_of(len(found.locks), "lock")] if found.locks else []
+    many = " and ".join([count_of(len(found.leases), "lease"), *of_locks] if found.leases else of_locks or ["nothing"])
     where = store if is_there(store) else f"{store}, which will be made"
     ask(f"{many} of {found.group!r} will be brought into {group!r} in {where}. Go on?", yes=yes)
     done = administer(group, store, lambda operator, _: carrying.import_leases(operator, found), makes_store=True)
     say(
         [asdict(each) for each in done],
-        [f"{each.partition} {each.outcome}, token {each.token}" for each in done],
+        [f"{each.partition} {each.outcome}, token {each.token}" for each in done]
+        or [f"{many} of {found.group!r} brought into {group!r}"],
         as_json=as_json,
         all_done=all(each.outcome != "not done" for each in done),
     )

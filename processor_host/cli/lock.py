@@ -76,7 +76,8 @@ def release(name: str, group: str, store: str, force: bool, yes: bool, as_json: 
     """
 
     async def run(operator: Operator, _: Source | None) -> locking.ReleasedLock:
-        row = await locking.lock_of(operator, name)
+        # What would be refused is not asked for.
+        row = (await locking.look_before_release(operator, name, force=force))[1]
         held = "is free" if row.holder is None else f"is held by {row.holder} ({row.owner}) under token {row.token}"
         ask(f"Lock {name} of {group!r} {held}, and is to be free for anybody. Go on?", yes=yes)
         return await locking.release_lock(operator, name, force=force)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from processor_host.cli.administration import JSON, YES, administer, ask, say
-from processor_host.operating.restoring import RAISED_BY, note_restored
+from processor_host.operating.restoring import RAISED_BY, Restored, note_restored
 from processor_host.plurals import count_of
 
 __all__ = ["restored"]
@@ -35,8 +35,12 @@ def restored(url: str, groups: tuple[str, ...], yes: bool, as_json: bool) -> Non
     say(
         [asdict(each) for each in found],
         [
-            f"{each.group}: {count_of(each.partitions + each.locks, 'token')} raised, restore {each.restore_count}"
-            for each in found
+            f"{each.group}: {count_of(each.partitions + each.locks, 'token')} raised{_counted(each)}" for each in found
         ],
         as_json=as_json,
     )
+
+
+def _counted(done: Restored) -> str:
+    # A group of locks alone has no item to count in.
+    return f", restore {done.restore_count}" if done.restore_count else ""

@@ -12,6 +12,8 @@ holder, whose half-done work may be what it stands for.
 Not carried: owners, the hosts that had the leases last, counts of failed tries. The format (fields may be added):
 
     format "processor-host leases", version, group, item {…the group's item…}, leases [{…a lease…}], locks [{…a lock…}]
+
+A group that has locks alone has no item: null.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Export:
     """The items of a group but its sessions."""
 
     group: str
-    item: GroupItem
+    item: GroupItem | None
+    """None for a group that has locks alone."""
     leases: tuple[LeaseItem, ...]
     """By partition, in order."""
     locks: tuple[LockItem, ...] = ()
@@ -61,7 +64,7 @@ class Export:
             "format": FORMAT,
             "version": VERSION,
             "group": self.group,
-            "item": _as_json(self.item),
+            "item": None if self.item is None else _as_json(self.item),
             "leases": [_as_json(lease) for lease in self.leases],
             "locks": [_as_json(lock) for lock in self.locks],
         }
@@ -86,7 +89,7 @@ async def export_leases(operator: Operator) -> Export:
         UserError: there is no such group.
         StoreError: the store is away or broken.
     """
-    item = await operator.group_item()
+    item = await operator.item_if_any()
     leases = (await operator.snapshot()).leases
     locks = sorted((lock for lock in await operator.locks() if not is_stand_in(lock)), key=lambda lock: lock.name)
     return Export(
@@ -109,14 +112,15 @@ def parse_export(value: object) -> Export:
     if value.get("version") != VERSION:
         raise UserError(f"the export is of version {value.get('version')!r}, expected {VERSION}; use the product's own")
     try:
-        item = _from_json(GroupItem, value["item"])
+        is_set_up = value["item"] is not None or bool(value["leases"])
+        item = _from_json(GroupItem, value["item"]) if is_set_up else None
         leases = tuple(_lease_from(each) for each in value["leases"])
         # An earlier version had none.
         locks = tuple(_lock_from(each) for each in value.get("locks", ()))
         group = value["group"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(f"the export is broken ({type(error).__name__}: {error}); export the group again") from error
-    if item.schema_version != SCHEMA_VERSION:
+    if item is not None and item.schema_version != SCHEMA_VERSION:
         raise UserError(f"the export has items of version {item.schema_version}, expected {SCHEMA_VERSION}")
     if len({lease.partition for lease in leases}) < len(leases):
         raise UserError("the export has a partition twice; export the group again")
@@ -136,7 +140,8 @@ async def import_leases(operator: Operator, export: Export) -> tuple[Imported, .
     before = await operator.snapshot()
     wanted = {lease.partition: lease for lease in export.leases}
     await _check(operator, export, before)
-    await operator.submit(SetUp(item=export.item))
+    if export.item is not None:
+        await operator.submit(SetUp(item=export.item))
     for lock in export.locks:
         await carry_lock(operator, lock)
     here = {name: before.leases.get(name) or await _create(operator, lease) for name, lease in wanted.items()}
@@ -200,7 +205,7 @@ async def _create(operator: Operator, lease: LeaseItem) -> LeaseItem:
 
 async def _check(operator: Operator, export: Export, before: Snapshot) -> None:
     item = await operator.store.read_group(operator.group)
-    if item is not None and item.source != export.item.source:
+    if item is not None and export.item is not None and item.source != export.item.source:
         raise UserError(
             f"group {operator.group!r} belongs to the stream {item.source!r}, and the export to "
             f"{export.item.source!r}; import it into another group"

@@ -24,9 +24,11 @@ __all__ = [
     "all_locks",
     "carry_lock",
     "lock_of",
+    "look_before_release",
     "raise_lock",
     "release_lock",
 ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasedLock:
@@ -47,9 +49,12 @@ async def all_locks(operator: Operator) -> tuple[LockRow, ...]:
     Read all locks of the group.
 
     Raises:
+        UserError: there is nothing at all of the group.
         StoreError: as `Operator.submit`.
     """
     found = await operator.locks()
+    if not found:
+        await operator.item_if_any()
     return rows_of(found, await operator.sessions())
 
 
@@ -78,20 +83,9 @@ async def release_lock(operator: Operator, name: str, *, force: bool = False) ->
         UserError: there is no such lock, or it is in use, or somebody else has changed it meanwhile.
         StoreError: as `Operator.submit`.
     """
-    lock, sessions = await _read(operator, name)
-    if is_stand_in(lock):
-        raise UserError(
-            f"lock {name!r} of {operator.group!r} cannot be read ({lock.extra.get('unreadable')}); mend its item, or "
-            "delete it: its next token is then 1 again"
-        )
+    lock, _ = await look_before_release(operator, name, force=force)
     if lock.owner is None:
         return ReleasedLock(name=name, was_held_by=None, token=lock.token)
-    if lock.owner in sessions and not force:
-        raise UserError(
-            f"lock {name!r} of {operator.group!r} is held by {holder_of(lock)} ({lock.owner}), which is registered and "
-            "may be at work; stop that process, or wait until a dead one is fenced; with --force it is released all "
-            "the same, and the holder finds out at its next beat at the earliest"
-        )
     result = await operator.submit(ReleaseLock(name=name, owner=lock.owner, token=lock.token))
     # An earlier try may have been applied without an answer; then it is free under the very token (rule 9).
     if not isinstance(result, Applied):
@@ -102,6 +96,32 @@ async def release_lock(operator: Operator, name: str, *, force: bool = False) ->
                 f"has it under token {current.token}, and it was not touched; look at it and run the command again"
             )
     return ReleasedLock(name=name, was_held_by=holder_of(lock), token=lock.token)
+
+
+async def look_before_release(operator: Operator, name: str, *, force: bool = False) -> tuple[LockItem, LockRow]:
+    """
+    Read a lock that is to be released; arguments as `release_lock`.
+
+    Returns:
+        Its item, and who holds it.
+
+    Raises:
+        UserError: there is no such lock, or it cannot be read, or it is in use.
+        StoreError: as `Operator.submit`.
+    """
+    lock, sessions = await _read(operator, name)
+    if is_stand_in(lock):
+        raise UserError(
+            f"lock {name!r} of {operator.group!r} cannot be read ({lock.extra.get('unreadable')}); mend its item, or "
+            "delete it: its next token is then 1 again"
+        )
+    if lock.owner in sessions and not force:
+        raise UserError(
+            f"lock {name!r} of {operator.group!r} is held by {holder_of(lock)} ({lock.owner}), which is registered and "
+            "may be at work; stop that process, or wait until a dead one is fenced; with --force it is released all "
+            "the same, and the holder finds out at its next beat at the earliest"
+        )
+    return lock, row_of(lock, sessions)
 
 
 async def raise_lock(operator: Operator, name: str, token: int, *, seen_token: int | None) -> None:

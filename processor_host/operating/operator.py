@@ -135,6 +135,19 @@ class Operator:
             )
         return item
 
+    async def item_if_any(self) -> GroupItem | None:
+        """
+        Read the group's own item; None for a group that has sessions or locks alone, which need none.
+
+        Raises:
+            UserError: there is nothing of the group at all.
+            StoreError: as `submit`.
+        """
+        item = await self._patiently(partial(self.store.read_group, self.group), self.call_timeout_s)
+        if item is None and not await self.locks() and not await self.sessions():
+            return await self.group_item()
+        return item
+
     async def check_source(self, source: Source) -> None:
         """
         See that a source is the stream that the group reads.

@@ -327,7 +327,7 @@ def test_restored_raises_the_tokens_of_a_group_that_has_locks_alone(tmp_path: Pa
 
     done = answer(group.command("table restored", group.url, "--yes"))
 
-    assert done == (0, [f"{GROUP}: 1 token raised, restore 0"], [])
+    assert done == (0, [f"{GROUP}: 1 token raised"], [])
     assert group.told("lock show nightly")["token"] == 1 + 10**9
 
 

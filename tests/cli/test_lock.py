@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from partitions.lock_verbs import AcquireLock, ReleaseLock
+from partitions.verbs import Leave
 from tests.builders import a_register
 from tests.cli.groups import Group, answer
 from tests.cli.tables import Table
@@ -108,9 +110,49 @@ def test_list_shows_who_holds_each_lock_and_under_which_token(group: Group) -> N
 def test_list_of_a_group_without_locks_says_so(tmp_path: Path) -> None:
     """An empty answer might be a fault of the command."""
     group = on_file(tmp_path)
+    group.do(a_register("a:1"))
 
     assert group.told("lock list") == []
     assert answer(group.run("lock list")) == (0, ["group orders has no locks"], [])
+
+
+@pytest.mark.parametrize("command", ["lock list", "hosts", "leases export"])
+def test_group_of_which_nothing_is_there_is_told_as_status_tells_it(tmp_path: Path, command: str) -> None:
+    """A slip in the name must not look like a group at rest."""
+    group = on_file(tmp_path)
+
+    assert answer(group.run(command)) == answer(group.run("status"))
+    assert answer(group.run(command))[0] == 2
+
+
+def test_hosts_of_a_group_of_locks_alone_are_listed(tmp_path: Path) -> None:
+    """Sessions for locks set no group up; who asks who is there must not be told that there is no group."""
+    group = on_file(tmp_path)
+    group.do(a_register("a:1", capacity=0.0), acquired("held", "a:1"))
+    assert [host["session_id"] for host in group.told("hosts")] == ["a:1"]
+    group.do(Leave(session_id="a:1"))
+    assert answer(group.run("hosts")) == (0, ["group orders has no hosts"], [])
+
+
+def test_locks_of_a_group_of_locks_alone_go_to_another_store(group: Group, tmp_path: Path) -> None:
+    """With their tokens, or what they fence would let nobody through there."""
+    fill(group)
+    export = group.run("leases export")
+    (tmp_path / "e.json").write_text(export.stdout, "utf-8")
+    there = Group(url=f"sqlite://{tmp_path / 'there.db'}", folder=tmp_path)
+    there.open_only()
+
+    done = there.run("leases import", str(tmp_path / "e.json"), "--yes")
+
+    assert (json.loads(export.stdout)["item"], json.loads(export.stdout)["leases"]) == (None, [])
+    assert answer(done) == (0, ["4 locks of 'orders' brought into 'orders'"], [])
+    assert [(row["name"], row["state"], row["token"]) for row in there.told("lock list")] == [
+        ("free", "free", 2),
+        ("gone", "free", 1),
+        ("held", "free", 1),
+        ("migrate", "kept", 1),
+    ]
+    assert answer(there.run("status"))[0] == 2
 
 
 def test_show_tells_one_lock_with_its_fields_for_people(tmp_path: Path) -> None:
@@ -163,6 +205,7 @@ def test_release_of_a_lock_in_use_needs_force(tmp_path: Path) -> None:
     fill(group)
 
     refused = answer(group.run("lock release held", "--yes"))
+    asked = group.run("lock release held", typed="y\n")
     held = group.told("lock show held")
     forced = answer(group.run("lock release held", "--yes", "--force"))
 
@@ -175,6 +218,7 @@ def test_release_of_a_lock_in_use_needs_force(tmp_path: Path) -> None:
             "holder finds out at its next beat at the earliest"
         ],
     )
+    assert (asked.exit_code, asked.stderr.splitlines()) == (2, refused[2])
     assert held["state"] == "held"
     assert forced == (0, ["held was released; a held it, token 1"], [])
     assert group.told("lock show held")["state"] == "free"
