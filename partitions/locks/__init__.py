@@ -8,6 +8,7 @@ The token stays in the item after a release; an item that somebody deletes start
 """
 
 from partitions.current import current_lease
+from partitions.errors import LockLost
 from partitions.locks.contending import Locks
 from partitions.locks.events import (
     LockAcquired,
@@ -28,6 +29,7 @@ __all__ = [
     "LockEnd",
     "LockEnded",
     "LockLease",
+    "LockLost",
     "LockReleaseFailed",
     "LockReleased",
     "Locks",

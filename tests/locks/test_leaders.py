@@ -15,9 +15,9 @@ import anyio
 import pytest
 
 from partitions.current import HeldLease, current_lease
-from partitions.errors import LeaseLost, LockLost
+from partitions.errors import LeaseLost
 from partitions.lock_verbs import ReleaseLock
-from partitions.locks import LockLease, Session
+from partitions.locks import LockLease, LockLost, Session
 from partitions.locks.leaders import Holder, Leader, run_as_leader
 from partitions.stores.memory import MemoryStore
 from tests.world.clocks import PlaceClock

@@ -5,6 +5,7 @@ The programs in the README, run as they stand there.
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,21 @@ def test_program_with_a_host_handles_records_and_writes_the_log_of_run(tmp_path:
     lines = [line for line in done.stderr.splitlines() if {"group='printer'", "host_id='printer-1'"} <= {*line.split()}]
     said = [name for line in lines for name in re.findall(r"\b(host\.\w+|lease\.acquired)\b", line)]
     assert sorted(said) == ["host.draining", "host.ready", "host.stopped", "lease.acquired"], done.stderr
+
+
+def test_program_with_a_leader_closes_its_store_when_it_is_interrupted(tmp_path: Path) -> None:
+    """It works until Ctrl-C; a store that is left open leaves its log beside the file."""
+    program = program_with("run_as_leader(session")
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            said = running.stdout.readline()
+            running.send_signal(signal.SIGINT)
+            _, told = running.communicate(timeout=RUN_S_MAX)
+        finally:
+            running.kill()
+
+    assert said == "the only one, under token 1\n", told
+    assert [each.name for each in tmp_path.iterdir()] == ["locks.db"], told
