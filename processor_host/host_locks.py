@@ -92,10 +92,14 @@ class HostLocks:
 
     async def run(self) -> None:
         """Look at the locks that are held, and run the singletons, until `close`."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.locks.watch, name="locks")
-            await self.singletons.run()
-            tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.locks.watch, name="locks")
+                await self.singletons.run()
+                tasks.cancel_scope.cancel()
+        finally:
+            # Also where the host was cancelled or has failed: who waits for a lock would do so for ever.
+            self.close()
 
     def begin(self, session: Session) -> None:
         """Go on under a session that was just registered."""

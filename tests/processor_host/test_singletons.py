@@ -447,3 +447,19 @@ def test_session_of_a_host_waits_for_the_next_one_where_it_is_lost() -> None:
             await lost.acquire("migrate")
 
     virtually(scenario)
+
+
+def test_lock_wanted_from_a_host_that_was_cancelled_is_refused() -> None:
+    """A task beside the host would wait for ever for a session that nobody begins."""
+
+    async def scenario(scene: Scene) -> None:
+        host = scene.host("a")
+        async with host:
+            assert host.session is not None
+            async with await host.session.acquire("migrate"):
+                host.cancel()
+                await host.stopped.wait()
+            with pytest.raises(RuntimeError, match="session 'a' of group 'g' is over"), anyio.fail_after(D_S):
+                await host.session.acquire("migrate")
+
+    virtually(scenario)
