@@ -41,7 +41,8 @@ endif
 
 # Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
 CALLS := .aws-calls
-NOTED := test test-virtual test-simulation test-essential test-processes test-contention test-side-by-side test-servers test-others test-dynamodb
+NOTED := test test-virtual test-simulation test-essential test-processes test-contention test-side-by-side test-servers test-others \
+	test-hosts-on-servers
 $(NOTED): export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
 $(NOTED): export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
@@ -125,19 +126,21 @@ test-side-by-side: $(STAMP)
 	@echo "== tests with real processes"
 	@$(RUN) -m pytest -q -n 3 --dist worksteal \
 		-m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
-		--ignore tests/processes/dynamodb --ignore tests/processes/test_contention.py
+		--ignore tests/processes/test_contention.py
 
-test-servers: test-others test-dynamodb ## Run the tests on servers and programs that make test does without: ministack, Chromium.
+test-servers: test-others test-hosts-on-servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@:
 
 test-others: has-chromium servers
 	@echo "== tests on other servers"
-	@$(RUN) -m pytest -q -n 2 --dist worksteal -m 'servers and not deploy and not whole_year and not bench' \
-		--ignore tests/processes/dynamodb
+	@$(RUN) -m pytest -q -n 2 --dist worksteal \
+		-m 'servers and not processes and not deploy and not whole_year and not bench'
 
-test-dynamodb: servers
-	@echo "== field cases on DynamoDB"
-	@$(RUN) -m pytest -q -n 3 --dist worksteal -m 'not whole_year and not bench' tests/processes/dynamodb
+# Two at once: what computes beside them in CI makes hosts on a slow server miss their beats with three.
+test-hosts-on-servers: servers
+	@echo "== field cases with real processes on DynamoDB and Kinesis"
+	@$(RUN) -m pytest -q -n 2 --dist worksteal -m 'processes and servers and not deploy and not whole_year and not bench' \
+		tests/processes
 
 test-deploy: has-systemd has-prometheus servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
 	@echo "== deploy/ and the packages"

@@ -14,7 +14,7 @@ from tests.proxy import Effect, Fault
 
 __all__: list[str] = []
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.servers]
 
 D_S = scaled(6.0)
 LIFE_S = scaled(60.0)

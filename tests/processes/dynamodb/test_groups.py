@@ -16,7 +16,7 @@ from tests.proxy import Proxy
 
 __all__: list[str] = []
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.servers]
 
 D_S = scaled(6.0)
 WRITES = ("PutItem", "UpdateItem", "DeleteItem")

@@ -18,7 +18,7 @@ from tests.servers import DUMMY_CREDENTIALS
 
 __all__: list[str] = []
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.servers]
 
 
 @pytest.fixture

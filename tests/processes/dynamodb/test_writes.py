@@ -119,6 +119,8 @@ def test_c10_partition_whose_item_takes_no_writes_has_one_processor_again_once_i
             time.sleep(max(0.0, scaled(8.0) - (now_s() - began_s)))
             assert group.proxy.rules.hits(fault) > 0
         slowest_s = max(slowest_s, wait_running_once(group, hosts, D_S + 2 * BALANCE_S))
+    # One that has just started must have come to where it takes signals.
+    group.wait_balanced(hosts)
     for host in hosts:
         host.terminate()
         assert host.wait(20) == 0
