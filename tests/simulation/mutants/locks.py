@@ -104,8 +104,8 @@ LOCK_MUTATIONS = (
     Mutation(
         name="lock: take it from a session that is there",
         rule="12",
-        file=CONTENDING,
-        old="        return await self._rivals.is_gone(item.owner)\n",
+        file=RIVALS,
+        old="        return await self.is_gone(lock.owner)\n",
         new="        return True\n",
         likely=("test_lock_of_a_living_owner",),
     ),
