@@ -1,7 +1,7 @@
 """
 Stalls: whether the main loop of a host goes round, seen from it and from the loop of the beats.
 
-Knows no session and no store. Three things look at one `LoopWatch`:
+Knows no session and no store. What a `LoopWatch` does:
 
 - `tick` runs on the main loop; a tick that is late is told once the loop goes on, with how long nothing else ran.
 - `watch` runs on the loop of the beats, where there is one. It counts how long no sign of life has come (`Pulse`)
@@ -124,7 +124,7 @@ class LoopWatch:
                 tell(self._on_blocked, BeatsHeld(stall_s=self._blocked_s, limit_s=self._limit_s, stack=stack))
 
     def why_held(self) -> str | None:
-        """Return why no beat may be sent; None where the main loop has gone round within the limit."""
+        """Return why no beat may be sent; None where there was a sign of life within the limit."""
         if self._blocked_s <= self._limit_s:
             return None
         return f"the main loop has been blocked for {self._blocked_s:.3g} s, longer than {self._limit_s:.3g} s"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from tests.processes.dynamodb.tables import TableGroup
+from tests.processes.dynamodb.tables import TableGroup, group_behind_proxy
 from tests.processes.harness import Group
-from tests.proxy import Proxy
 from tests.servers.fixtures import ministack_url
 
 __all__ = ["any_group", "group", "ministack_url", "table_group"]
@@ -30,12 +29,8 @@ def group(tmp_path: Path) -> Iterator[Group]:
 @pytest.fixture
 def table_group(tmp_path: Path, ministack_url: str) -> Iterator[TableGroup]:
     """The same with its leases in a table on ministack, which is fast, behind a proxy; marker `servers`."""
-    with start_blocking_portal() as portal, Proxy(ministack_url) as proxy:
-        made = TableGroup(tmp_path, portal, proxy)
-        try:
-            yield made
-        finally:
-            made.close()
+    with group_behind_proxy(tmp_path, ministack_url) as made:
+        yield made
 
 
 @pytest.fixture(params=["sqlite", pytest.param("dynamodb", marks=pytest.mark.servers)])

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from anyio.from_thread import start_blocking_portal
 
-from tests.processes.dynamodb.tables import TableGroup
-from tests.proxy import Proxy
+from tests.processes.dynamodb.tables import TableGroup, group_behind_proxy
 from tests.servers.fixtures import moto_url
 
 __all__ = ["moto_group", "moto_url"]
@@ -18,9 +16,5 @@ __all__ = ["moto_group", "moto_url"]
 @pytest.fixture
 def moto_group(tmp_path: Path, moto_url: str) -> Iterator[TableGroup]:
     """As `table_group`, on moto, which also has Kinesis and STS."""
-    with start_blocking_portal() as portal, Proxy(moto_url) as proxy:
-        made = TableGroup(tmp_path, portal, proxy)
-        try:
-            yield made
-        finally:
-            made.close()
+    with group_behind_proxy(tmp_path, moto_url) as made:
+        yield made

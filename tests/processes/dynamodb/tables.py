@@ -6,14 +6,15 @@ Knows the command line's URL of a table and a server's address; what must hold i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import aioboto3  # type: ignore[import-untyped]  # It has no types.
 import anyio
-from anyio.from_thread import BlockingPortal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from partitions.aws.places import AwsPlace
 from partitions.items import SessionItem
@@ -25,7 +26,16 @@ from tests.processes.scaling import FACTOR
 from tests.proxy import Proxy
 from tests.servers import DUMMY_CREDENTIALS
 
-__all__ = ["REGION", "LeaseTable", "TableGroup", "losses", "open_terms", "repeated", "sdk_session"]
+__all__ = [
+    "REGION",
+    "LeaseTable",
+    "TableGroup",
+    "group_behind_proxy",
+    "losses",
+    "open_terms",
+    "repeated",
+    "sdk_session",
+]
 
 REGION = "eu-west-1"
 LOOK_S = 0.05
@@ -37,6 +47,17 @@ READ_TIMEOUT_S = 10.0
 """For the tests' own reads, which no lease hangs on."""
 
 T = TypeVar("T")
+
+
+@contextmanager
+def group_behind_proxy(folder: Path, url: str) -> Iterator[TableGroup]:
+    """A group whose table is on the server at `url`, behind a proxy; closed with all of its hosts at the end."""
+    with start_blocking_portal() as portal, Proxy(url) as proxy:
+        made = TableGroup(folder, portal, proxy)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def sdk_session() -> Any:
