@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +23,17 @@ from processor_host.errors import UserError
 from processor_host.kinds import factory_of
 from processor_host.middleware import check_middleware
 from processor_host.processor import PartitionProcessor, RecordProcessor
+from processor_host.singletons import check_singletons
 
-__all__ = ["load_lifespan", "load_middleware", "load_named", "load_processor", "needed", "takes_one"]
+__all__ = [
+    "load_lifespan",
+    "load_middleware",
+    "load_named",
+    "load_processor",
+    "load_singletons",
+    "needed",
+    "takes_one",
+]
 
 
 def load_processor(spec: str) -> object:
@@ -80,6 +90,28 @@ def load_middleware(spec: str) -> Any:
         return check_middleware([found])[0]
     except UserError as error:
         raise UserError(f"{spec!r}: {error}") from None
+
+
+def load_singletons(given: Sequence[str]) -> dict[str, Any]:
+    """
+    Return the singletons that each `NAME=module:function` names, by their names.
+
+    Raises:
+        UserError: one is not of that form, a name stands twice, there is no such module or function, or it cannot be a
+            singleton.
+    """
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, spec = each.partition("=")
+        if not equals:
+            raise UserError(
+                f"singleton {each!r} is not of the form NAME=MODULE:FUNCTION; use for instance 'nightly=delays:nightly'"
+            )
+        if name in found:
+            raise UserError(f"singleton {name!r} is given twice; each name is one lock, so give it one function")
+        found[name] = load_named(spec, "singleton", "delays:nightly")
+    check_singletons(found)
+    return found
 
 
 def load_named(spec: str, what: str, example: str) -> object:

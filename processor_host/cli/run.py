@@ -25,7 +25,7 @@ import structlog
 from partitions.errors import PartitionsError
 from partitions.events import Event
 from processor_host.cli.flags import given_settings, settings_flags
-from processor_host.cli.loading import load_lifespan, load_middleware, load_processor
+from processor_host.cli.loading import load_lifespan, load_middleware, load_processor, load_singletons
 from processor_host.cli.numbers import Whole
 from processor_host.cli.policies import ON_FAILURE, policy_of
 from processor_host.cli.signals import CANCEL_S, exit_later, exit_now, signals_to
@@ -59,6 +59,7 @@ STILL_RUNNING: Final = 4
 @click.option("--failure-attempts", type=Whole(), help="Tries at the same records before that; 5 unless given.")
 @click.option("--failure-bisect", is_flag=True, help="Cut a batch that fails up first, to find the record that does.")
 @click.option("--middleware", multiple=True, metavar="MODULE:NAME", help="What is around process, the first outermost.")
+@click.option("--singleton", multiple=True, metavar="NAME=MODULE:FUNCTION", help="Runs on one host at a time.")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="How lines are written.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", help="The lowest level that is written.")
 @settings_flags
@@ -72,6 +73,7 @@ def run(
     failure_attempts: int | None,
     failure_bisect: bool,
     middleware: tuple[str, ...],
+    singleton: tuple[str, ...],
     log_format: Any,
     log_level: Any,
     **flags: Any,
@@ -88,7 +90,7 @@ def run(
         hint = "no setting has this name" if nearest is None else f"did you mean {nearest}?"
         structlog.get_logger("processor_host").warning("variable.ignored", variable=name, hint=hint)
     given = given_settings(flags)
-    _, _, _, settings, found, shared, policy, *around = _all_of(
+    _, _, _, settings, found, shared, policy, singletons, *around = _all_of(
         partial(check_id, "group", group),
         partial(open_source, source),
         partial(open_store, store, call_timeout_s=CANCEL_S),
@@ -96,6 +98,7 @@ def run(
         partial(load_processor, processor),
         partial(load_lifespan, lifespan) if lifespan is not None else lambda: None,
         partial(policy_of, on_failure, attempts=failure_attempts, bisect=failure_bisect),
+        partial(load_singletons, singleton),
         *(partial(load_middleware, each) for each in middleware),
     )
     try:
@@ -127,6 +130,7 @@ def run(
             about=_about(),
             on_failure=policy,
             middleware=around,
+            singletons=singletons,
         )
 
     def failed(error: Exception) -> int:

@@ -52,6 +52,7 @@ async def broken_lifespan():
     yield
 
 instance = Delays()
+DELAYS = 3
 """
 
 
@@ -244,6 +245,24 @@ def test_run_shows_the_whole_traceback_at_debug(folder: Path) -> None:
             2,
             "'delays:plain' is not a function without arguments; name one that is decorated with "
             "@contextlib.asynccontextmanager",
+        ),
+        (
+            ["--singleton", "delays:handle"],
+            2,
+            "singleton 'delays:handle' is not of the form NAME=MODULE:FUNCTION; use for instance "
+            "'nightly=delays:nightly'",
+        ),
+        (
+            ["--singleton", "nightly=delays:handle", "--singleton", "nightly=delays:takes_none"],
+            2,
+            "singleton 'nightly' is given twice; each name is one lock, so give it one function",
+        ),
+        (["--singleton", "nightly=delays:handel"], 2, "module 'delays' has no 'handel'; did you mean delays:handle?"),
+        (
+            ["--singleton", "nightly=delays:DELAYS"],
+            2,
+            "singletons: 'nightly' is 3; give an async def that takes nothing, its lease, or its lease and the "
+            "resources of lifespan",
         ),
     ],
 )
