@@ -26,6 +26,7 @@ from partitions.liveness import LiveView, observe
 from partitions.sources.base import Source
 from partitions.stores.base import Store
 from processor_host.errors import UserError
+from processor_host.plurals import count_of
 from processor_host.settings import check_id
 from processor_host.status import Status, status_of
 from processor_host.status_table import status_tables
@@ -116,7 +117,7 @@ async def read_status(
     """
     item = await _answer(store, partial(store.read_group, group))
     if item is None:
-        raise UserError(f"{store.url} has no group {group!r}; check --group and --store, or start a host of it first")
+        raise UserError(await _why_none(store, group))
     if source is not None and (identity := await source.identity()) != item.source:
         # Positions mean nothing in another stream; a lag from there would look like good news.
         raise UserError(
@@ -131,6 +132,16 @@ async def read_status(
         view = observe(view, sessions, now_s())
     lags_s = None if source is None else await _lags(source, leases)
     return status_of(group, item, leases, sessions, view=view, lags_s=lags_s, locks=locks), view
+
+
+async def _why_none(store: Store, group: str) -> str:
+    """Say what there is where no host has ever started."""
+    if locks := await _answer(store, partial(store.read_locks, group)):
+        return (
+            f"{store.url} has no partitions of a group {group!r}, only {count_of(len(locks), 'lock')}; "
+            f"'processor-host lock list --group {group}' shows who holds what"
+        )
+    return f"{store.url} has no group {group!r}; check --group and --store, or start a host of it first"
 
 
 async def _answer(store: Store, read: Callable[[], Awaitable[R]]) -> R:

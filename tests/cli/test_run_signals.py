@@ -262,7 +262,7 @@ def test_run_is_not_kept_by_a_thread_that_user_code_has_started(
 ) -> None:
     """A process that holds nothing and does not end is started anew by no supervisor."""
     put(folder)
-    started.append(host := Process(folder, processor))
+    started.append(host := Process(folder, processor, "--lease-duration-s", "3"))
     host.wait_for("reached")
     if fails:
         for file in folder.glob("leases.db*"):

@@ -29,7 +29,7 @@ from processor_host.cli import main
 from processor_host.cli.status import read_status
 from processor_host.errors import UserError
 from processor_host.status import status_of
-from tests.builders import a_beat, a_group, a_lease, a_register, a_session, an_acquire
+from tests.builders import a_beat, a_group, a_lease, a_register, a_session, an_acquire, an_acquire_of_lock
 
 __all__: list[str] = []
 
@@ -209,6 +209,16 @@ async def test_status_of_a_group_that_is_not_there_is_refused() -> None:
     """An empty table would say that the group has lost everything."""
     with pytest.raises(UserError, match="memory: has no group 'orders'"):
         await read_status(MemoryStore(), "orders", now_s=lambda: 0.0)
+
+
+async def test_status_of_a_group_that_has_only_locks_names_the_command_for_them() -> None:
+    """A program that only takes turns has a group too; without a hint people look for a slip of their own."""
+    store = MemoryStore()
+    await store.submit("orders", a_register("a:11aa"))
+    await store.submit("orders", an_acquire_of_lock(None, "a:11aa"))
+
+    with pytest.raises(UserError, match="no partitions of a group 'orders', only 1 lock; 'processor-host lock list"):
+        await read_status(store, "orders", now_s=lambda: 0.0)
 
 
 async def test_status_asks_the_source_for_the_lag_after_the_checkpoint() -> None:
