@@ -1,8 +1,4 @@
-"""
-Six processes count to 10,000 under one lock, through kills and freezes: no update is lost, and all take turns.
-
-In a table they count to a fifth of that, unless the cases run in full (PROCESSOR_HOST_CASES=full).
-"""
+"""Six processes count to 10,000 under one lock, through kills and freezes: no update is lost, and all take turns."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ import pytest
 from partitions.aws.places import AwsPlace
 from partitions.stores.dynamodb import DynamoDBStore
 from partitions.stores.sqlite import SqliteStore
-from tests.processes.dynamodb.tables import repeated, sdk_session
+from tests.processes.dynamodb.tables import sdk_session
 from tests.processes.locks.contest import Contest, Outcome
 from tests.processes.locks.counters import FileCounter, TableCounter
 from tests.processes.scaling import figure
@@ -33,12 +29,12 @@ pytestmark = pytest.mark.processes
 REGION = "us-east-1"
 """In which the calls without an SDK are signed."""
 GOAL = 10_000
-HAND_OVERS = 1 / 10
-"""How many of the increments, at least, begin a term of another process than the one before."""
+HAND_OVERS = 1_000
+"""How many terms, at least, are another process's than the one before."""
 FAULTS = 2
 """Kills of who holds the lock, and as many freezes; beside them as many faults of whoever it may be."""
-WITHIN_S = 300.0
-"""A machine that does much else besides may take long; what holds does not hang on it."""
+WITHIN_S = 600.0
+"""A write to the table takes milliseconds of a core, which much else may want; what holds does not hang on it."""
 
 
 def contest(folder: Path, given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Outcome:
@@ -47,25 +43,25 @@ def contest(folder: Path, given: Mapping[str, Any], env: Mapping[str, str] | Non
     given = {"goal": GOAL, "writes_max": 17, "duration_s": 1.2, **given}
     outcome = Contest(folder, given, env or {}, seed=seed, within_s=WITHIN_S).run(FAULTS)
     figure(
-        f"{given['goal']} increments and {outcome.hand_overs} hand-overs in {outcome.took_s:.1f} s; {outcome.killed} "
+        f"{GOAL} increments and {outcome.hand_overs} hand-overs in {outcome.took_s:.1f} s; {outcome.killed} "
         f"processes killed, {outcome.frozen} frozen, {len(outcome.of('refused'))} late writes refused"
     )
     return outcome
 
 
-def check(outcome: Outcome, goal: int = GOAL) -> None:
+def check(outcome: Outcome) -> None:
     """What holds of the journals alone."""
     wrote = outcome.of("wrote")
     values = [each.value for each in wrote]
     # Each number once, and none under an older token than the one before it; a kill may have cut a line off.
     assert values == sorted(set(values))
-    assert (values[-1], len(values) >= goal - outcome.killed) == (goal, True)
+    assert (values[-1], len(values) >= GOAL - outcome.killed) == (GOAL, True)
     tokens = [each.token for each in outcome.of("began")]
     assert tokens == sorted(set(tokens))
     # Whoever was frozen, and overtaken, wrote too late.
     assert len(outcome.overtaken) == FAULTS
     assert outcome.overtaken <= {each.token for each in outcome.of("refused")}
-    assert outcome.hand_overs >= goal * HAND_OVERS
+    assert outcome.hand_overs >= HAND_OVERS
 
 
 def test_counter_in_a_file_loses_no_update(tmp_path: Path) -> None:
@@ -91,15 +87,12 @@ def test_counter_in_a_file_loses_no_update(tmp_path: Path) -> None:
 @pytest.mark.servers
 def test_counter_in_a_table_loses_no_update(tmp_path: Path, ministack_url: str) -> None:
     """The lock in DynamoDB; writes are fenced by their own condition, and by that of the lease in a transaction."""
-    # The server's every write takes milliseconds of a core, of which CI has two.
-    goal = int(repeated(GOAL, GOAL / 5))
     leases, counter = f"leases-{uuid4().hex[:12]}", f"counter-{uuid4().hex[:12]}"
     given = {
         "store": f"dynamodb://{leases}?region={REGION}&endpoint_url={ministack_url}",
         "endpoint_url": ministack_url,
         "table": counter,
         "poll_s": 0.1,
-        "goal": goal,
     }
 
     async def do(what: Callable[[TableCounter], Awaitable[int | None]]) -> int | None:
@@ -116,5 +109,5 @@ def test_counter_in_a_table_loses_no_update(tmp_path: Path, ministack_url: str) 
     anyio.run(do, make)
     outcome = contest(tmp_path, given, DUMMY_CREDENTIALS)
 
-    check(outcome, goal)
-    assert anyio.run(do, TableCounter.value) == goal
+    check(outcome)
+    assert anyio.run(do, TableCounter.value) == GOAL
