@@ -161,7 +161,7 @@ bench-store: servers ## Measure what ten hosts at rest cost on DynamoDB, on dyna
 simulate: $(STAMP) ## Run N fresh seeds of the simulation on all cores (N=5000), or those from BASE on (BASE=123).
 	@$(RUN) -m tests.simulation --many $(or $(N),1000) $(if $(BASE),--base $(BASE))
 
-mutants: $(STAMP) ## Break each rule of the product in turn and show what sees it, schedule or seed; about 15 minutes.
+mutants: $(STAMP) ## Break each rule of the product in turn and show what sees it, schedule or seed; about 8 minutes.
 	@$(RUN) -m tests.simulation.mutants $(ONLY)
 
 demo: $(STAMP) ## Run the demo: three hosts, one is killed, nothing is lost.

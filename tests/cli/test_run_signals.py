@@ -116,6 +116,13 @@ class Process:
     def events(self) -> list[str]:
         return [line["event"] for line in self.lines()]
 
+    def status(self, within_s: float) -> int:
+        """Wait for its end and return its status."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it has not ended within {within_s} s; its log:\n{self.log()}") from None
+
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -151,7 +158,7 @@ def test_run_ends_in_order_at_the_first_signal(number: signal.Signals, folder: P
     host.wait_for(STARTED)
     host.process.send_signal(number)
 
-    assert host.process.wait(10) == 0
+    assert host.status(10) == 0
     assert host.events()[-1] == "host.stopped"
     with sqlite3.connect(folder / "leases.db") as file:
         assert file.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
@@ -176,7 +183,7 @@ def test_run_ends_soon_after_the_second_signal_whatever_the_processor_does(
     time.sleep(1.2)
     host.process.send_signal(number)
 
-    assert host.process.wait(within_s) == status
+    assert host.status(within_s) == status
     cancelled = [line["reason"] for line in host.lines() if line["event"] == "host.cancelled"]
     # A loop that is blocked cannot log it.
     assert cancelled == ([] if processor == "slow:blocking" else ["second signal, stopping at once"])
@@ -193,7 +200,7 @@ def test_run_tells_by_its_status_that_a_processor_was_still_running(
     host.wait_for("reached")
     host.process.send_signal(signal.SIGTERM)
 
-    assert host.process.wait(10) == 4
+    assert host.status(10) == 4
     (stopped,) = [line for line in host.lines() if line["event"] == "host.stopped"]
     assert (stopped["partitions"], stopped["level"]) == (["p0"], "error")
     with sqlite3.connect(folder / "leases.db") as file:
@@ -219,7 +226,7 @@ def test_run_ends_in_order_at_a_doubled_signal(folder: Path, started: list[Proce
     host.process.send_signal(signal.SIGINT)
     host.process.send_signal(signal.SIGTERM)
 
-    assert host.process.wait(10) == 0
+    assert host.status(10) == 0
     assert host.events()[-1] == "host.stopped"
 
 
@@ -232,7 +239,7 @@ def test_run_tells_a_lost_lease_file_without_a_traceback(
     host.wait_for(STARTED)
     (folder / "leases.db").unlink()
 
-    assert host.process.wait(10) == 1
+    assert host.status(10) == 1
     failed = [line for line in host.lines() if line["event"] == "host.failed"]
     assert [("was deleted, moved or replaced" in line["error"], "exception" in line) for line in failed] == [
         (True, shown)
@@ -262,7 +269,7 @@ def test_run_is_not_kept_by_a_thread_that_user_code_has_started(
 ) -> None:
     """A process that holds nothing and does not end is started anew by no supervisor."""
     put(folder)
-    started.append(host := Process(folder, processor, "--lease-duration-s", "3"))
+    started.append(host := Process(folder, processor))
     host.wait_for("reached")
     if fails:
         for file in folder.glob("leases.db*"):
@@ -271,5 +278,5 @@ def test_run_is_not_kept_by_a_thread_that_user_code_has_started(
         host.process.send_signal(signal.SIGTERM)
 
     # The lease duration, where it fails; then twice what the end waits for: the loop's threads, and the others.
-    assert host.process.wait(25) == (1 if fails else 0)
+    assert host.status(25) == (1 if fails else 0)
     assert host.events()[-1] == ("host.failed" if fails else "host.stopped")

@@ -18,7 +18,7 @@ from processor_host.stalls import Pulse
 
 __all__: list[str] = []
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """For a thread that has only to run; a loaded machine may let it wait."""
 BEAT_S = 0.001
 
