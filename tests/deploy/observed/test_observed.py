@@ -105,16 +105,28 @@ def test_no_alert_speaks_of_a_group_that_is_well(journey: Journey) -> None:
 def test_every_query_of_the_dashboard_finds_numbers(journey: Journey, observed: Observed) -> None:
     """A panel that is empty for a slip in its query looks like one that has nothing to show."""
     prometheus = observed.prometheus
-    observed.moved.put(RECORDS)
-    handled = 'sum(processor_host_records_processed_total{instance="a"})'
-    prometheus.wait_until("a has handled records", lambda: prometheus.values(handled).get((), 0.0) > 0, PATIENCE_S)
     found: dict[tuple[str, str], list[float]] = {}
-    for query in queries():
-        # The command line has no singletons.
-        series = prometheus.grafana(query.expr, group="led" if "singleton" in query.expr else "moved")
-        found[query.panel, query.expr] = [value for each in series for _, value in each.samples]
 
-    assert [at for at, values in found.items() if not values or any(math.isnan(value) for value in values)] == []
+    def empty() -> list[tuple[str, str]]:
+        """Ask all queries, of hosts that have just been given work, and return those without numbers."""
+        observed.moved.put(RECORDS)
+        for query in queries():
+            # The command line has no singletons.
+            series = prometheus.grafana(query.expr, group="led" if "singleton" in query.expr else "moved")
+            found[query.panel, query.expr] = [value for each in series for _, value in each.samples]
+        return [at for at, values in found.items() if not values or any(math.isnan(value) for value in values)]
+
+    missing: list[tuple[str, str]] = []
+
+    def is_told() -> bool:
+        missing[:] = empty()
+        return not missing
+
+    # A rate is no number before the work of this moment has been scraped.
+    try:
+        prometheus.wait_until("every query finds numbers", is_told, PATIENCE_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; without numbers: {missing}") from None
     assert len(found) > 50
 
 
