@@ -12,6 +12,10 @@ DEPLOY_STAMP := $(DEPLOY)/.installed
 NODE := tests/servers/node
 NODE_STAMP := $(NODE)/node_modules/.installed
 
+# A machine may say that Python keeps nothing that it compiled: each of the hundreds of processes of the tests would
+# compile the product, and pytest all tests, anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Remedies, each one line.
 NO_PYTHON = $(PYTHON) was not found: install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)
 OLD_PYTHON = $(PYTHON) is older than Python 3.11: install a newer one, or name it with `make PYTHON=python3.12`

@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.sdk import read_once
+
 __all__ = ["FLIGHTS", "FLIGHTS_WHOLE_YEAR", "anyio_backend", "flights_file", "whole_year_file"]
 
 DATA = Path(__file__).parent / "data"
@@ -32,6 +34,8 @@ hypothesis.settings.load_profile("house")
 # that is to end at Ctrl-C never would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+read_once()
 
 
 @pytest.fixture(scope="session")

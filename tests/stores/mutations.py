@@ -46,17 +46,21 @@ def mutations_of_rules(source: str) -> list[Mutation]:
     """Return every mutation of the text of `partitions.rules`, in the order of the text."""
     tree = _shared_written_out(ast.parse(source))
     verbs = {rule.__name__: verb for verb, rule in rules._RULES.items()}
+    # Only what a change is in is copied and written anew: every run of pytest that reads the tests makes them all.
+    texts = [ast.unparse(node) for node in tree.body]
     found = []
     for name in (*verbs, "born"):
+        function = _function(tree, name)
+        place = tree.body.index(function)
         number = 0
         while True:
-            changed = copy.deepcopy(tree)
-            changes = list(_changes(_function(changed, name)))
+            changed = copy.deepcopy(function)
+            changes = list(_changes(changed))
             if number == len(changes):
                 break
             told, change = changes[number]
             change()
-            text = ast.unparse(ast.fix_missing_locations(changed))
+            text = "\n".join([*texts[:place], ast.unparse(ast.fix_missing_locations(changed)), *texts[place + 1 :]])
             title = f"{name.lstrip('_')} {number + 1}: {told}"
             found.append(Mutation(name=title, verb=verbs.get(name), text=text))
             number += 1
