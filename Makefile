@@ -46,7 +46,7 @@ endif
 # Every client of AWS that the tests make, in any process, notes its calls there; `make policy` compares.
 CALLS := .aws-calls
 NOTED := test test-virtual test-simulation test-essential test-processes test-contention test-side-by-side test-servers test-others \
-	test-hosts-on-servers
+	test-kills test-hosts-on-servers
 $(NOTED): export AWS_CALLS_FOLDER := $(CURDIR)/$(CALLS)
 $(NOTED): export BOTOCORE_EXPERIMENTAL__PLUGINS := calls=tests.aws_calls
 
@@ -132,7 +132,7 @@ test-side-by-side: $(STAMP)
 		-m 'processes and not essential and not servers and not deploy and not whole_year and not bench' \
 		--ignore tests/processes/test_contention.py
 
-test-servers: test-others test-hosts-on-servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
+test-servers: test-others test-kills test-hosts-on-servers ## Run the tests on servers and programs that make test does without: ministack, Chromium.
 	@:
 
 test-others: has-chromium servers
@@ -140,11 +140,16 @@ test-others: has-chromium servers
 	@$(RUN) -m pytest -q -n 2 --dist worksteal \
 		-m 'servers and not processes and not deploy and not whole_year and not bench'
 
+# Its bounds leave the machine a quarter of a second: what else runs would be what is measured.
+test-kills: servers
+	@echo "== kills of hosts on DynamoDB, alone"
+	@$(RUN) -m pytest -q tests/processes/dynamodb/test_kills.py
+
 # Two at once: what computes beside them in CI makes hosts on a slow server miss their beats with three.
 test-hosts-on-servers: servers
 	@echo "== field cases with real processes on DynamoDB and Kinesis"
 	@$(RUN) -m pytest -q -n 2 --dist worksteal -m 'processes and servers and not deploy and not whole_year and not bench' \
-		tests/processes
+		--ignore tests/processes/dynamodb/test_kills.py tests/processes
 
 test-deploy: has-systemd has-prometheus servers $(DEPLOY_STAMP) ## Test deploy/ and the packages, with linters, published schemas and a new environment.
 	@echo "== deploy/ and the packages"
