@@ -32,8 +32,8 @@ __all__ = [
     "expired",
     "expires_at_s",
     "forget",
+    "is_silent",
     "may_have_died",
-    "next_expiry_s",
     "observe",
     "observe_one",
 ]
@@ -45,6 +45,9 @@ How far the rates of two hosts' clocks may differ, as a ratio.
 Crystals differ by 1e-4 at most and a clock that is being slewed by 5e-4; 1 % leaves room for a virtual machine under
 steal and costs 0.1 s of fail-over at a duration of 10 s. A holder counts less, an observer counts more by it.
 """
+
+SILENT_SHARE: Final = 0.5
+"""A session whose beat has not moved for this part of its duration has missed one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,13 +158,9 @@ def expired(view: LiveView, now_s: float, *, besides: str | None = None) -> tupl
     return tuple((name, beat) for _, name, beat in due)
 
 
-def next_expiry_s(view: LiveView, *, besides: str | None = None) -> float | None:
-    """
-    Return the earliest moment at which a session could be fenced, seconds of this host's clock.
-
-    May lie in the past, where one is expired already. None where there is no session, `besides` (one's own) apart.
-    """
-    return min((expires_at_s(seen) for name, seen in view.seen.items() if name != besides), default=None)
+def is_silent(seen: Seen, now_s: float) -> bool:
+    """Say whether a session has missed a beat: none has shown for half of the time in which three come."""
+    return now_s - seen.since_s >= SILENT_SHARE * seen.duration_s
 
 
 def _fresh(session: SessionItem, now_s: float) -> Seen:

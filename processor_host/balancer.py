@@ -22,7 +22,7 @@ from partitions.errors import StoreError
 from partitions.events import EndReason, Event, SessionFenced, tell
 from partitions.items import LeaseItem, SessionItem, known_of
 from partitions.leases import Lease
-from partitions.liveness import LiveView, expired, next_expiry_s, observe, observe_one
+from partitions.liveness import LiveView, expired, observe, observe_one
 from partitions.retries import call
 from partitions.sessions import Session
 from partitions.verbs import Applied, Fence
@@ -32,6 +32,7 @@ from processor_host.balancer_parts import BalancerParts
 from processor_host.delays import Comings, Delays, note_sessions
 from processor_host.discovery import GroupView, lacks_a_parent
 from processor_host.events import PlanRound, RoundFailed
+from processor_host.looks import next_look_s
 from processor_host.news import GroupNews
 from processor_host.outlook import Outlook, has_target_besides, outlook_of
 from processor_host.reads import Evidence, ReadState, due, is_news, note_round, read_done
@@ -105,10 +106,13 @@ class Balancer:
                 except StoreError as error:
                     self._tell(RoundFailed(error=str(error)))
                 self._parts.on_try()
-                expiry_s = next_expiry_s(self._view, besides=session.session_id)
-                next_s = began_s + self._parts.interval_s
-                if expiry_s is not None and expiry_s > self._parts.clock.now_s():
-                    next_s = min(next_s, expiry_s)
+                next_s = next_look_s(
+                    self._view,
+                    began_s=began_s,
+                    now_s=self._parts.clock.now_s(),
+                    interval_s=self._parts.interval_s,
+                    besides=session.session_id,
+                )
                 await wait_until(self._parts.clock, next_s, self._poked)
 
     # --- One round --------------------------------------------------------------------------------------------------

@@ -11,13 +11,10 @@ from collections.abc import Container, Iterable
 
 from partitions.events import OnEvent, tell
 from partitions.items import LeaseItem, SessionItem
-from partitions.liveness import LiveView, expires_at_s
+from partitions.liveness import LiveView, expires_at_s, is_silent
 from processor_host.events import GroupSeen, SameHostId, WaitingForSession
 
 __all__ = ["GroupNews"]
-
-WAITING_AFTER = 0.5
-"""A session whose beat has not moved for this part of its duration has missed one; it is named if it owns leases."""
 
 
 class GroupNews:
@@ -87,7 +84,7 @@ class GroupNews:
 
     def _name_if_silent(self, other: SessionItem, leases: Iterable[LeaseItem], view: LiveView, now_s: float) -> None:
         seen = view.seen.get(other.session_id)
-        if seen is None or now_s - seen.since_s < WAITING_AFTER * seen.duration_s:
+        if seen is None or not is_silent(seen, now_s):
             return
         waiting = sum(lease.owner == other.session_id for lease in leases)
         if waiting and other.session_id not in self._waited_for:
