@@ -29,19 +29,22 @@ square of its hosts: 100, with a duration of 10 s and items of 1 KB, read 375 of
 
 def next_look_s(view: LiveView, *, began_s: float, now_s: float, interval_s: float, besides: str) -> float:
     """
-    Return when to look again, seconds of this host's clock; may lie in the past, where a look took long.
+    Return when to look again, seconds of this host's clock; may lie in the past, for a look that is to follow at once.
 
     Args:
-        view: What the last look showed.
-        began_s: When it began.
+        view: What was seen last, as `observe` returned it at the answer.
+        began_s: When the last look began, also one that had no answer.
         now_s: This host's clock.
         interval_s: The usual time between the beginnings of two looks, seconds.
         besides: One's own session id.
     """
     others = [seen for name, seen in view.seen.items() if name != besides]
-    moments = [began_s + interval_s]
-    moments += [due_s for seen in others if (due_s := expires_at_s(seen)) > now_s]
-    if any(is_silent(seen, now_s) and now_s < expires_at_s(seen) for seen in others):
+    # What came due between the answer and now was not fenced: it was not due yet. Only after an answer, or a store that
+    # fails would be asked without a pause.
+    judged_s = view.at_s if view.at_s >= began_s else now_s
+    pending = [seen for seen in others if expires_at_s(seen) > judged_s]
+    moments = [began_s + interval_s, *(expires_at_s(seen) for seen in pending)]
+    if any(is_silent(seen, now_s) for seen in pending):
         # From the end of the last look on: a store that is slow is not asked without a pause.
         moments.append(now_s + interval_s * max(QUICK_SHARE, len(others) / MANY))
     return min(moments)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import pytest
 
-from partitions.liveness import LiveView, Seen, expires_at_s
+from partitions.liveness import CLOCK_DRIFT, LiveView, Seen, expires_at_s
 from processor_host.looks import MANY, next_look_s
 
 __all__: list[str] = []
@@ -23,10 +23,10 @@ def beaten(before_s: float, *, duration_s: float = D) -> Seen:
     return Seen(beat=7, duration_s=duration_s, since_s=NOW_S - before_s)
 
 
-def pause_s(*others: Seen, took_s: float = TOOK_S, mine: Seen | None = None) -> float:
-    """How long a host waits now."""
+def pause_s(*others: Seen, took_s: float = TOOK_S, mine: Seen | None = None, answered_before_s: float = 0.0) -> float:
+    """How long a host waits now, whose last answer came so long ago."""
     seen = {"me": mine or beaten(0.0)} | {f"other {n}": each for n, each in enumerate(others)}
-    view = LiveView(at_s=NOW_S, seen=MappingProxyType(seen))
+    view = LiveView(at_s=NOW_S - answered_before_s, seen=MappingProxyType(seen))
     return next_look_s(view, began_s=NOW_S - took_s, now_s=NOW_S, interval_s=INTERVAL_S, besides="me") - NOW_S
 
 
@@ -42,6 +42,21 @@ def test_host_looks_at_the_moment_from_which_it_may_fence() -> None:
 
     assert pause_s(beaten(1.0), soon) == pytest.approx(expires_at_s(soon) - NOW_S)
     assert pause_s(beaten(2 * D), soon) == pytest.approx(expires_at_s(soon) - NOW_S)
+
+
+def test_host_looks_at_once_at_what_came_due_since_the_answer_of_the_last_look() -> None:
+    """At the answer it might not be fenced yet; a whole interval more would be lost."""
+    due = beaten(D * (1 + CLOCK_DRIFT) + 0.01)
+
+    assert pause_s(due, answered_before_s=0.05) <= 0
+    assert pause_s(due, answered_before_s=0.0) == pytest.approx(INTERVAL_S - TOOK_S)
+
+
+def test_store_that_fails_is_not_asked_at_once_whatever_came_due() -> None:
+    """No answer came since the look began: the next one is as far away as after any other round."""
+    due = beaten(D * (1 + CLOCK_DRIFT) + 0.01)
+
+    assert pause_s(due, answered_before_s=TOOK_S + 1.0) == pytest.approx(INTERVAL_S - TOOK_S)
 
 
 def test_host_looks_four_times_as_often_while_another_is_silent() -> None:
