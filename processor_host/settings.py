@@ -57,8 +57,8 @@ class HostSettings:
     """
     balance_interval_s: float | None = None
     """
-    Time between two looks at the group, seconds; a third of the lease duration if not given. At most the lease
-    duration: what a dead host held stays unprocessed until somebody looks.
+    Time between two looks at the group while all of its hosts beat, seconds; a third of the lease duration if not
+    given. At most the lease duration: what a dead host held stays unprocessed until somebody looks.
     """
     call_timeout_s: float | None = None
     """
