@@ -116,7 +116,7 @@ class Calm:
         if waited_s > 0 or self._has_ended(since_s):
             # Hosts left meanwhile, or partitions ended and their children began, perhaps this very moment.
             await anyio.sleep(settled_s)
-        self._ask_for_owners()
+        await self._ask_for_owners()
         if self._guests.sharing.is_by_load:
             await self._even_out()
         else:
@@ -169,12 +169,10 @@ class Calm:
     # --- Demands ----------------------------------------------------------------------------------------------------
 
     async def _ask_for_one_processor_each(self, partitions: set[str]) -> None:
-        # Where weights count a lease may be on its way at any moment, as one is stored that has changed.
-        moving_s = self._handoff_s() + self._drawn.duration_s if self._guests.sharing.is_by_load else 0.0
         await self._until(
             "one running processor each",
             lambda: not self._without_one(partitions),
-            within_s=moving_s,
+            within_s=self._moving_s(),
             tell=lambda: self._without_one(partitions),
         )
 
@@ -193,13 +191,19 @@ class Calm:
                     found.append(f"{terms} for {lease}")
         return found
 
-    def _ask_for_owners(self) -> None:
+    def _moving_s(self) -> float:
+        """Where weights count a lease may be on its way at any moment, as one is stored that has changed."""
+        return self._handoff_s() + self._drawn.duration_s if self._guests.sharing.is_by_load else 0.0
+
+    async def _ask_for_owners(self) -> None:
         living, sessions = self._living(), self._world.sessions()
         if len(sessions) != len(living):
             raise Broken("one session for each host", f"hosts {living}; {self._state()}")
-        for lease in self._plannable():
-            if lease.owner not in sessions:
-                raise Broken("even shares", f"{lease} is owned by nobody; {self._state()}")
+        await self._until("even shares", lambda: not self._unowned(), within_s=self._moving_s(), tell=self._unowned)
+
+    def _unowned(self) -> list[str]:
+        sessions = self._world.sessions()
+        return [f"{lease} is owned by nobody" for lease in self._plannable() if lease.owner not in sessions]
 
     def _ask_for_even_shares(self) -> None:
         leases, sessions = self._plannable(), self._world.sessions()

@@ -104,7 +104,9 @@ class Operator:
                 session_id=SESSION_ID, host_id="operator", duration_s=duration_s, handoff_s=duration_s, capacity=0.0
             )
         )
-        await anyio.sleep(duration_s / 3)
+        # A beat period and a call's time beyond it, as the commands stay: after a beat period alone, a host whose clock
+        # is slow and that looked the moment before would look again the moment after.
+        await anyio.sleep(duration_s / 3 + duration_s / 6)
         await self._send(Leave(session_id=SESSION_ID))
 
     def _resume(self, lease: LeaseItem) -> Resume:

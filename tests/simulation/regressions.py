@@ -46,6 +46,8 @@ REGRESSIONS: Final[tuple[tuple[int, Draws, str], ...]] = (
     (7000046, Draws.ALL, "a lease moved as its weight was stored, at rest: an error of the simulation"),
     (7000115, Draws.ALL, "loads were compared just after a weight had been stored: an error of the simulation"),
     (7100060, Draws.ALL, "a lease was on its way as the calm looked, for its weight: an error of the simulation"),
+    (82000001, Draws.ALL, "the same, at the look before: an error of the simulation"),
+    (81000348, Draws.ALL, "the operator of the calm left before a slow host had looked: an error of the simulation"),
 )
 """
 Seed, how much of it was drawn, and what it found. One that was found before there was something else to draw is played
